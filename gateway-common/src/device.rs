@@ -1,0 +1,24 @@
+//! `gw_devices`: what a network device can do.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::layout::map_type;
+
+/// Value of `gw_devices`, a hash by interface index. A device that is not there can do nothing.
+///
+/// # Layout
+/// 4 bytes, align 4.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct Device {
+    /// Bits of [`device_flags`].
+    pub flags: u32,
+}
+map_type!(Device, size = 4, offsets = { flags: 0 });
+
+/// Bits of [`Device::flags`].
+pub mod device_flags {
+    /// The device transmits what XDP redirects to it (`NETDEV_XDP_ACT_NDO_XMIT`); elsewhere such packets vanish.
+    pub const XDP_TRANSMIT: u32 = 1;
+}
