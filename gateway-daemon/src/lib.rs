@@ -1,1 +1,3 @@
-//! x
+//! The gatewayd daemon. ARCHITECTURE.md is the map.
+
+pub mod model;
