@@ -1,1 +1,15 @@
-//! x
+//! The lab of network namespaces, and every test that needs it.
+//!
+//! `topology` lays out clients, a node and backends; `daemon` runs gatewayd on the node; `backend` and `client` are
+//! the two ends of the traffic; `shares` says whether what was seen fits the weights.
+
+pub mod backend;
+pub mod client;
+pub mod http;
+pub mod netns;
+pub mod pattern;
+pub mod reap;
+pub mod shares;
+pub mod tls;
+pub mod topology;
+pub mod wait;

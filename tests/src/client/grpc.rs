@@ -1,0 +1,125 @@
+//! A gRPC client of [`crate::backend`]'s service, under whatever service name a test routes by.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result};
+use http::uri::PathAndQuery;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_stream::StreamExt as _;
+use tonic::client::Grpc;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+use tower::service_fn;
+
+use super::PATIENCE;
+use crate::backend::Said;
+
+/// One channel to one service. For a future that runs inside the client's namespace.
+#[derive(Debug)]
+pub struct Client {
+    grpc: Grpc<Channel>,
+    service: String,
+    /// Sent with each call.
+    pub metadata: MetadataMap,
+}
+
+impl Client {
+    /// Connects to `to` by h2c; calls will name `authority` and `service`.
+    ///
+    /// # Errors
+    /// When it cannot connect.
+    pub async fn connect(to: SocketAddr, authority: &str, service: &str) -> Result<Self> {
+        let connector = service_fn(move |_| async move { TcpStream::connect(to).await.map(TokioIo::new) });
+        let channel = Endpoint::from_shared(format!("http://{authority}"))?
+            .timeout(PATIENCE)
+            .connect_timeout(PATIENCE)
+            .connect_with_connector(connector)
+            .await
+            .with_context(|| format!("connect to {to}"))?;
+        Ok(Self { grpc: Grpc::new(channel), service: service.to_owned(), metadata: MetadataMap::new() })
+    }
+
+    /// Calls a method with one message and one answer: `Unary`, `Fail`.
+    ///
+    /// # Errors
+    /// The status, whoever sent it.
+    pub async fn unary(&mut self, method: &str, said: Said) -> Result<Said, Status> {
+        self.ready().await?;
+        let request = self.request(said);
+        let answer = self.grpc.unary(request, self.path(method)?, codec()).await?;
+        Ok(answer.into_inner())
+    }
+
+    /// Sends all messages and gets one answer: `Collect`.
+    ///
+    /// # Errors
+    /// The status, whoever sent it.
+    pub async fn client_stream(&mut self, method: &str, said: Vec<Said>) -> Result<Said, Status> {
+        self.ready().await?;
+        let request = self.request(tokio_stream::iter(said));
+        let answer = self.grpc.client_streaming(request, self.path(method)?, codec()).await?;
+        Ok(answer.into_inner())
+    }
+
+    /// Sends one message and gets all answers: `Count`.
+    ///
+    /// # Errors
+    /// The status, whoever sent it, also after some answers.
+    pub async fn server_stream(&mut self, method: &str, said: Said) -> Result<Vec<Said>, Status> {
+        self.ready().await?;
+        let request = self.request(said);
+        let answers = self.grpc.server_streaming(request, self.path(method)?, codec()).await?;
+        answers.into_inner().collect().await
+    }
+
+    /// Sends each message when the answer to the one before has arrived: `Chat`.
+    ///
+    /// # Errors
+    /// The status, whoever sent it.
+    pub async fn chat(&mut self, method: &str, said: Vec<Said>) -> Result<Vec<Said>, Status> {
+        self.ready().await?;
+        let (say, hear) = tokio::sync::mpsc::channel(1);
+        let mut said = said.into_iter();
+        let mut heard = Vec::new();
+        if let Some(first) = said.next() {
+            say.try_send(first).map_err(|full| Status::internal(full.to_string()))?;
+        }
+        let request = self.request(tokio_stream::wrappers::ReceiverStream::new(hear));
+        let path = self.path(method)?;
+        let mut answers = self.grpc.streaming(request, path, codec()).await?.into_inner();
+        let mut say = Some(say);
+        while let Some(answer) = answers.next().await {
+            heard.push(answer?);
+            match (&say, said.next()) {
+                (Some(open), Some(next)) => {
+                    open.send(next).await.map_err(|closed| Status::internal(closed.to_string()))?;
+                }
+                // Closing our side ends the call.
+                _ => say = None,
+            }
+        }
+        Ok(heard)
+    }
+
+    async fn ready(&mut self) -> Result<(), Status> {
+        self.grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        *request.metadata_mut() = self.metadata.clone();
+        request
+    }
+
+    fn path(&self, method: &str) -> Result<PathAndQuery, Status> {
+        let path = format!("/{}/{method}", self.service);
+        path.parse().map_err(|error| Status::internal(format!("{path:?} is no path: {error}")))
+    }
+}
+
+fn codec() -> ProstCodec<Said, Said> {
+    ProstCodec::default()
+}
