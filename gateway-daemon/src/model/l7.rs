@@ -1,11 +1,6 @@
 //! HTTP and gRPC: what the proxy serves.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    net::SocketAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
 
 use super::ListenerName;
 

@@ -18,7 +18,9 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr, time::Duration};
+    net::SocketAddr,
+    time::Duration,
+};
 
 use gateway_common::maps::{MAX_BACKENDS, MAX_SERVICES};
 

@@ -1,0 +1,175 @@
+//! The kernel side: loading, pinning and adopting, attaching, and carrying out plans.
+//!
+//! The only module that names aya. [`Kernel::open`] -> [`Kernel::attach`] -> [`Kernel::apply`] for each plan.
+//! Maps and links are pinned, so packets flow on when the daemon ends, however it ends; the next [`Kernel::open`]
+//! adopts the maps with all flows in them, and [`Kernel::attach`] puts its own programs into the links in place.
+//! [`cleanup`] takes everything away, with or without a daemon.
+//!
+//! Not here: what to do (`plan`), which devices there are (`net`).
+
+mod apply;
+mod attach;
+mod cleanup;
+mod counters;
+mod error;
+mod maps;
+mod pins;
+mod ports;
+mod preflight;
+
+use std::{
+    collections::BTreeMap,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+};
+
+use aya::{Ebpf, EbpfLoader};
+use gateway_common::{
+    Config,
+    maps::{ALL, DEFAULT_FLOWS, FLOWS4, FLOWS6, REPLIES4, REPLIES6, TC_PROGRAM, XDP_PROGRAM},
+};
+
+pub use self::{
+    apply::ApplyError,
+    attach::{Attachment, Mode, ParseModeError, Way},
+    cleanup::{Left, cleanup},
+    counters::{Counters, OutcomeCount},
+    error::Error,
+    ports::PortsError,
+    preflight::preflight,
+};
+use self::{maps::Maps, pins::Pins};
+use crate::{plan::Ledger, record::Record};
+
+/// The kernel programs, as `cargo xtask build` makes them.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("GATEWAY_EBPF_OBJECT"));
+
+/// How the kernel side is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where maps and links are pinned.
+    pub pin_dir: PathBuf,
+    /// Entries of each flow and each reply map. Counts only when the maps are made, not when they are adopted.
+    pub max_flows: u32,
+    /// Key of the flow hash, for nodes that must choose alike. Without one an adopted key is kept, and a new one is
+    /// drawn at random.
+    pub hash_key: Option<[u64; 2]>,
+    /// Ports that `nat` mode may use towards backends; without a range, the longest one that the node's own
+    /// sockets do not use.
+    pub nat_ports: Option<RangeInclusive<u16>>,
+}
+
+impl Options {
+    /// The defaults, with a place for pins.
+    pub fn new(pin_dir: PathBuf) -> Self {
+        Self { pin_dir, max_flows: DEFAULT_FLOWS, hash_key: None, nat_ports: None }
+    }
+}
+
+/// Programs and maps in the kernel, and what is known of them.
+pub struct Kernel {
+    pins: Pins,
+    programs: Ebpf,
+    maps: Maps,
+    ledger: Ledger,
+    adopted: bool,
+    attachments: Vec<Attachment>,
+    nat_ports: RangeInclusive<u16>,
+}
+
+impl Kernel {
+    /// Loads the programs; makes and pins the maps, or adopts those that are pinned already, with all flows.
+    /// Attaches nothing.
+    ///
+    /// # Errors
+    /// When the node cannot run the programs, when maps of another layout are pinned, or when a step fails.
+    pub fn open(options: &Options, record: &mut Record) -> Result<Self, Error> {
+        preflight()?;
+        let nat_ports = ports::nat_ports(options.nat_ports.clone())?;
+        let pins = Pins::open(&options.pin_dir, record)?;
+        let adopted = pins.check_maps()?;
+
+        let mut programs = load(&pins, options.max_flows)?;
+        let mut maps = Maps::take(&mut programs)?;
+        let hash_key = match options.hash_key {
+            Some(key) => key,
+            None if adopted => maps.config()?.hash_key,
+            None => random_key()?,
+        };
+        maps.set_config(&Config {
+            hash_key,
+            nat_port_first: *nat_ports.start(),
+            nat_port_count: nat_ports.end() - nat_ports.start() + 1,
+            pad: 0,
+        })?;
+        let ledger = if adopted { maps.read_ledger()? } else { Ledger::default() };
+        Ok(Self { pins, programs, maps, ledger, adopted, attachments: Vec::new(), nat_ports })
+    }
+
+    /// What the kernel's maps hold.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Whether the maps were there before [`open`](Self::open).
+    pub fn adopted(&self) -> bool {
+        self.adopted
+    }
+
+    /// Where packets come in, as of the last [`attach`](Self::attach).
+    pub fn attachments(&self) -> &[Attachment] {
+        &self.attachments
+    }
+
+    /// Ports in use towards backends.
+    pub fn nat_ports(&self) -> &RangeInclusive<u16> {
+        &self.nat_ports
+    }
+
+    /// Where maps and links are pinned.
+    pub fn pin_dir(&self) -> &Path {
+        self.pins.dir()
+    }
+
+    /// Tells the programs what devices can do: [`gateway_common::device_flags`] by interface index. Devices that
+    /// are not in it can do nothing.
+    ///
+    /// # Errors
+    /// When a map cannot be read or written.
+    pub fn set_devices(&mut self, devices: &BTreeMap<u32, u32>) -> Result<(), Error> {
+        self.maps.set_devices(devices)
+    }
+}
+
+/// Parses the object, makes or opens its maps and has both programs verified.
+fn load(pins: &Pins, max_flows: u32) -> Result<Ebpf, Error> {
+    let mut loader = EbpfLoader::new();
+    // Nothing in the programs is relocated against the kernel's types; reading them costs a good part of a second.
+    loader.btf(None);
+    for name in [FLOWS4, FLOWS6, REPLIES4, REPLIES6] {
+        loader.map_max_entries(name, max_flows);
+    }
+    for name in ALL {
+        loader.map_pin_path(name, pins.map(name));
+    }
+    let mut programs = loader.load(OBJECT).map_err(|source| Error::Load(Box::new(source)))?;
+    attach::xdp(&mut programs)?
+        .load()
+        .map_err(|source| Error::Program { program: XDP_PROGRAM, source: Box::new(source) })?;
+    attach::tc(&mut programs)?
+        .load()
+        .map_err(|source| Error::Program { program: TC_PROGRAM, source: Box::new(source) })?;
+    Ok(programs)
+}
+
+fn random_key() -> Result<[u64; 2], Error> {
+    use std::io::Read as _;
+
+    let mut key = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut key))
+        .map_err(|source| Error::File { path: "/dev/urandom".into(), source })?;
+    let key = u128::from_ne_bytes(key);
+    // Cut in two on purpose.
+    Ok([key as u64, (key >> 64) as u64])
+}
