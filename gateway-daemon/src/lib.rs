@@ -1,6 +1,7 @@
 //! The gatewayd daemon. ARCHITECTURE.md is the map.
 
 pub mod l4;
+pub mod l7;
 pub mod model;
 pub mod net;
 pub mod plan;

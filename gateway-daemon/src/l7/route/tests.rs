@@ -1,0 +1,1 @@
+//! Precedence, as rows.

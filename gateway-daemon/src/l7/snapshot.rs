@@ -1,0 +1,181 @@
+//! One generation of the model, compiled for the request path.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::SocketAddr,
+    sync::Arc,
+};
+
+use rustls::ServerConfig;
+
+use super::{
+    balance::Weights,
+    filter::Filters,
+    route::{HostMap, RouteTable},
+    stats::{Counters, Stats},
+    tls::TlsState,
+};
+use crate::model::l7;
+
+/// Everything that a request needs to know; shared by all workers.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) binds: HashMap<SocketAddr, Bind>,
+    pub(crate) services: Vec<Service>,
+}
+
+/// A socket's listeners.
+#[derive(Debug)]
+pub(crate) struct Bind {
+    /// Set where connections begin with a TLS handshake.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Indices into `listeners`.
+    by_hostname: HostMap<usize>,
+    listeners: Vec<Listener>,
+}
+
+impl Bind {
+    /// The listener that a host belongs to, and its index.
+    pub(crate) fn listener(&self, host: &str) -> Option<(usize, &Listener)> {
+        let index = *self.by_hostname.fitting(host).next()?;
+        self.listeners.get(index).map(|listener| (index, listener))
+    }
+}
+
+/// A listener and its rules.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) routes: RouteTable,
+    pub(crate) rules: Vec<Rule>,
+}
+
+/// What is done with a request that matched.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) filters: Filters,
+    pub(crate) action: Action,
+}
+
+/// What answers a request that matched.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// A service, as an index into those of the snapshot.
+    Forward(usize),
+    Answered,
+    NoBackend,
+    Unusable,
+}
+
+/// A weighted set of backends.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) name: String,
+    pub(crate) weights: Weights,
+    pub(crate) backends: Vec<Backend>,
+}
+
+/// One BackendRef.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    pub(crate) name: String,
+    pub(crate) weight: u32,
+    pub(crate) target: l7::Target,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// What outlives a snapshot. Owned by the one who publishes.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    workers: usize,
+    tls: TlsState,
+    /// By service and backend, so that counts go on over generations.
+    counters: HashMap<(String, String), Arc<Counters>>,
+}
+
+impl Compiler {
+    /// # Errors
+    /// See [`TlsState::new`].
+    pub(crate) fn new(workers: usize) -> Result<Self, rustls::Error> {
+        Ok(Self { workers, tls: TlsState::new()?, counters: HashMap::new() })
+    }
+
+    /// Compiles a model.
+    pub(crate) fn compile(&mut self, model: &l7::Proxy) -> Snapshot {
+        let names: BTreeMap<&str, usize> =
+            model.services.keys().enumerate().map(|(index, name)| (name.as_str(), index)).collect();
+        let services = model.services.values().map(|service| self.service(service)).collect();
+        let binds = model.binds.iter().filter_map(|(address, bind)| {
+            let compiled = self.bind(bind, &names);
+            compiled
+                .inspect_err(|error| tracing::error!(%address, %error, "listeners left out"))
+                .ok()
+                .map(|bind| (*address, bind))
+        });
+        let snapshot = Snapshot { binds: binds.collect(), services };
+        self.counters.retain(|_, counters| Arc::strong_count(counters) > 1);
+        self.tls.forget_unused();
+        snapshot
+    }
+
+    fn bind(&mut self, bind: &l7::Bind, services: &BTreeMap<&str, usize>) -> Result<Bind, rustls::Error> {
+        let tls = bind.tls.then(|| self.tls.server_config(bind)).transpose()?;
+        let mut by_hostname = HostMap::default();
+        let mut listeners = Vec::with_capacity(bind.listeners.len());
+        for (index, listener) in bind.listeners.iter().enumerate() {
+            *by_hostname.entry(listener.hostname.as_ref()) = index;
+            listeners.push(Listener {
+                routes: RouteTable::compile(&listener.rules),
+                rules: listener.rules.iter().map(|rule| compile_rule(rule, services)).collect(),
+            });
+        }
+        Ok(Bind { tls, by_hostname, listeners })
+    }
+
+    fn service(&mut self, service: &l7::Service) -> Service {
+        let backends = service.backends.iter().map(|backend| {
+            let key = (service.name.clone(), backend.name.clone());
+            let counters = self.counters.entry(key).or_insert_with(|| Arc::new(Counters::new(self.workers)));
+            Backend {
+                name: backend.name.clone(),
+                weight: backend.weight,
+                target: backend.target.clone(),
+                counters: Arc::clone(counters),
+            }
+        });
+        Service {
+            name: service.name.clone(),
+            weights: Weights::new(service.backends.iter().map(|backend| backend.weight)),
+            backends: backends.collect(),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Nothing is served.
+    pub(crate) fn empty() -> Self {
+        Self { binds: HashMap::new(), services: Vec::new() }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let service = |service: &Service| super::stats::ServiceStats {
+            backends: service.backends.iter().map(|one| one.counters.read(&one.name, one.weight)).collect(),
+        };
+        self.services.iter().map(|one| (one.name.clone(), service(one))).collect()
+    }
+}
+
+fn compile_rule(rule: &l7::Rule, services: &BTreeMap<&str, usize>) -> Rule {
+    let action = match &rule.action {
+        l7::Action::Forward(service) => match services.get(service.name.as_str()) {
+            Some(index) => Action::Forward(*index),
+            None => {
+                tracing::error!(rule = %rule.name, service = %service.name, "rule names an unknown service");
+                Action::Unusable
+            }
+        },
+        l7::Action::Answered => Action::Answered,
+        l7::Action::NoBackend => Action::NoBackend,
+        l7::Action::Unusable(_) => Action::Unusable,
+    };
+    Rule { filters: Filters::compile(rule), action }
+}
