@@ -1,0 +1,85 @@
+//! Certificates of HTTPS listeners: Secrets, checked.
+
+use rustls::{
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    sign::CertifiedKey,
+};
+
+use super::{
+    Context,
+    refs::{Referrer, not_permitted, permitted},
+    status::{INVALID_CERTIFICATE_REF, Problem},
+};
+use crate::{
+    api::{
+        Key, Object,
+        core::Secret,
+        gateway::{Gateway, Listener, SecretRef},
+    },
+    model::l7::Certificate,
+};
+
+/// The certificates of a listener that can be shown, and what is wrong with the first of the others.
+pub(super) fn certificates(
+    cx: &mut Context<'_>,
+    gateway: &Object<Gateway>,
+    path: &str,
+    listener: &Listener,
+) -> (Vec<Certificate>, Option<Problem>) {
+    let references = listener.tls.as_ref().map_or(&[][..], |tls| &tls.certificate_refs);
+    let (mut certificates, mut problem) = (Vec::new(), None);
+    for (index, reference) in references.iter().enumerate() {
+        match certificate(cx, &gateway.metadata.namespace, reference) {
+            Ok(certificate) => certificates.push(certificate),
+            Err(found) => {
+                cx.error(gateway, &format!("{path}.tls.certificateRefs[{index}].name"), &found);
+                problem.get_or_insert(found);
+            }
+        }
+    }
+    if references.is_empty() {
+        let found = Problem::new(
+            INVALID_CERTIFICATE_REF,
+            "the listener names no certificate: write tls.certificateRefs",
+        );
+        cx.error(gateway, path, &found);
+        problem = Some(found);
+    }
+    (certificates, problem)
+}
+
+fn certificate(cx: &Context<'_>, namespace: &str, reference: &SecretRef) -> Result<Certificate, Problem> {
+    let invalid = |message: String| Problem::new(INVALID_CERTIFICATE_REF, message);
+    if (reference.group.as_str(), reference.kind.as_str()) != ("", "Secret") {
+        return Err(invalid(format!("{} cannot be a certificate: refer to a Secret", reference.kind)));
+    }
+    let key = Key::new(reference.namespace.as_deref().unwrap_or(namespace), &reference.name);
+    let from = Referrer { kind: "Gateway", namespace };
+    if !permitted(cx.resources, from, ("", "Secret"), &key) {
+        return Err(not_permitted(from, "Secret", &key));
+    }
+    let secret =
+        cx.resources.secrets.get(&key).ok_or_else(|| invalid(format!("there is no Secret {key}")))?;
+    read(&secret.spec).map_err(|wrong| invalid(format!("Secret {key} {wrong}")))
+}
+
+/// A certificate and its key; the sentence says what is wrong with the Secret.
+fn read(secret: &Secret) -> Result<Certificate, String> {
+    if secret.secret_type.as_deref() != Some("kubernetes.io/tls") {
+        return Err("must be of type kubernetes.io/tls".to_owned());
+    }
+    let part = |name| secret.get(name).ok_or_else(|| format!("has no {name}"));
+    let (chain, key) = (part("tls.crt")?, part("tls.key")?);
+    let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("has a tls.crt that is not PEM: {error}"))?;
+    if certificates.is_empty() {
+        return Err("has a tls.crt without a certificate".to_owned());
+    }
+    let private = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|error| format!("has a tls.key that is not PEM: {error}"))?;
+    CertifiedKey::from_der(certificates, private, &ring::default_provider())
+        .map_err(|error| format!("has a tls.crt and tls.key that cannot be used together: {error}"))?;
+    Ok(Certificate { chain: chain.into(), key: key.into() })
+}

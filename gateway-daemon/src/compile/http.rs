@@ -1,0 +1,102 @@
+//! Rules of HTTPRoutes.
+
+use super::{
+    Context,
+    combine::Services,
+    route::Rules,
+    rule::{Draft, Unusable, backend_filters, everything, filters, header_matches, pattern, text_match},
+};
+use crate::{
+    api::{
+        Object,
+        http::{HttpMatch, HttpRoute, HttpRule, is_limit},
+    },
+    model::l7::{Filter, Match, PathMatch, QueryMatch, RuleKind},
+};
+
+/// The rules of an HTTPRoute.
+pub(super) fn rules(cx: &mut Context<'_>, services: &mut Services, route: &Object<HttpRoute>) -> Rules {
+    let mut rules = Rules::default();
+    for (index, written) in route.spec.rules.iter().enumerate() {
+        let path = format!("spec.rules[{index}]");
+        let mut matches: Vec<Result<Match, Unusable>> = (0..)
+            .zip(&written.matches)
+            .map(|(nth, matched)| one_match(cx, route, matched, &format!("{path}.matches[{nth}]")))
+            .collect();
+        if matches.is_empty() {
+            matches.push(Ok(everything()));
+        }
+        let filters = honoured(written, &path);
+        let draft = Draft::new(route, index, &written.backend_refs);
+        draft.finish(cx, services, &mut rules, RuleKind::Http, matches, filters);
+    }
+    rules
+}
+
+/// The filters of a rule, if everything in it but its matches can be honoured.
+fn honoured(rule: &HttpRule, path: &str) -> Result<Vec<Filter>, Unusable> {
+    let filters = filters(&rule.filters, path)?;
+    backend_filters(&rule.backend_refs, path)?;
+    // A limit of zero is no limit, which is what there is.
+    let limits = rule.timeouts.iter().flat_map(|timeouts| [&timeouts.request, &timeouts.backend_request]);
+    let limited = limits.flatten().any(|limit| is_limit(limit));
+    for (field, given) in [
+        ("timeouts", limited),
+        ("retry", rule.retry.is_some()),
+        ("sessionPersistence", rule.session_persistence.is_some()),
+    ] {
+        if given {
+            return Err(Unusable::new(format!("{path}.{field}"), format!("{field} is not served yet")));
+        }
+    }
+    Ok(filters)
+}
+
+fn one_match(
+    cx: &mut Context<'_>,
+    route: &Object<HttpRoute>,
+    written: &HttpMatch,
+    path: &str,
+) -> Result<Match, Unusable> {
+    Ok(Match {
+        path: path_match(written, path)?,
+        method: method(written, path)?,
+        headers: header_matches(cx, route, &written.headers, &format!("{path}.headers"))?,
+        query: query_matches(written, path)?,
+    })
+}
+
+fn path_match(written: &HttpMatch, path: &str) -> Result<PathMatch, Unusable> {
+    let value = &written.path.value;
+    match written.path.match_type.as_str() {
+        "Exact" => Ok(PathMatch::Exact(value.clone())),
+        "PathPrefix" => Ok(PathMatch::Prefix(value.trim_end_matches('/').to_owned())),
+        "RegularExpression" => pattern(value, &format!("{path}.path.value")).map(PathMatch::Regex),
+        other => {
+            let sentence = format!("paths of type {other} are not served");
+            Err(Unusable::new(format!("{path}.path.type"), sentence))
+        }
+    }
+}
+
+fn method(written: &HttpMatch, path: &str) -> Result<Option<::http::Method>, Unusable> {
+    let parse = |method: &String| {
+        method
+            .parse()
+            .map_err(|_| Unusable::new(format!("{path}.method"), format!("{method} is not a method")))
+    };
+    written.method.as_ref().map(parse).transpose()
+}
+
+/// Conditions on query parameters, of several with the same name the first.
+fn query_matches(written: &HttpMatch, path: &str) -> Result<Vec<QueryMatch>, Unusable> {
+    let mut matches: Vec<QueryMatch> = Vec::new();
+    for (index, parameter) in written.query_params.iter().enumerate() {
+        let path = format!("{path}.queryParams[{index}]");
+        if matches.iter().all(|earlier| earlier.name != parameter.name) {
+            let value = text_match(&parameter.match_type, &parameter.value, &path)?;
+            matches.push(QueryMatch { name: parameter.name.clone(), value });
+        }
+    }
+    Ok(matches)
+}

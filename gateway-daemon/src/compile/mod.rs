@@ -1,0 +1,135 @@
+//! Resources to a model: what the Gateway API means.
+//!
+//! [`compile`] is a pure function. Classes say which Gateways are ours ([`class`]), Gateways give listeners
+//! ([`gateway`]), routes are attached to listeners ([`attach`]), their references resolved ([`refs`]), and their rules
+//! become services of the kernel ([`l4`]) or rules of the proxy ([`http`], [`grpc`]). What cannot be honoured is said,
+//! in a condition and in a diagnostic with its place.
+//!
+//! Not here: sockets, clocks, files, Kubernetes.
+
+mod attach;
+mod certificate;
+mod class;
+mod combine;
+mod gateway;
+mod grpc;
+mod http;
+mod l4;
+mod refs;
+mod route;
+mod rule;
+pub mod status;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use self::status::{Problem, Statuses};
+use crate::{
+    api::{Diagnostic, Kind, Metadata, Object, Resources, Severity, Store},
+    model::Model,
+};
+
+/// Who we are, in a GatewayClass.
+pub const CONTROLLER_NAME: &str = "gatewayd.dev/gateway";
+
+/// The GatewayClass that exists without being written, when [`Settings::implicit_class`] says so.
+pub const IMPLICIT_CLASS: &str = "gatewayd";
+
+/// What a model depends on beside the resources.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Whether rules with the same backends share one service.
+    pub combined_services: bool,
+    /// Addresses of Gateways that ask for none in particular.
+    pub node_addresses: Vec<IpAddr>,
+    /// Addresses of the hostnames of Backends, as far as they are known.
+    pub resolved: BTreeMap<String, Vec<IpAddr>>,
+    /// Whether there is a GatewayClass [`IMPLICIT_CLASS`] though nobody wrote it.
+    pub implicit_class: bool,
+}
+
+/// What comes of resources.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Compiled {
+    /// What to serve.
+    pub model: Model,
+    /// What to tell each object.
+    pub statuses: Statuses,
+    /// What to tell people, sorted by place.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Hostnames whose addresses the model needs, in [`Settings::resolved`].
+    pub hostnames: BTreeSet<String>,
+}
+
+/// Compiles resources. The same resources and settings give the same output, byte for byte, on every node.
+pub fn compile(resources: &Resources, settings: &Settings) -> Compiled {
+    let mut cx = Context { resources, settings, said: Vec::new(), hostnames: BTreeSet::new() };
+    let mut statuses = Statuses::default();
+    let classes = class::classes(&mut cx, &mut statuses);
+    let mut gateways = gateway::gateways(&mut cx, &classes);
+    l4::routes(&mut cx, &mut gateways, &mut statuses);
+    route::routes(&mut cx, &mut gateways, &mut statuses);
+    let mut model = Model::default();
+    for gateway in &gateways {
+        gateway.add_to(&mut model);
+        gateway.report(&mut cx, &mut statuses);
+    }
+    model.l4.sort_by_key(|service| service.frontend);
+    for bind in model.l7.binds.values_mut() {
+        bind.listeners.sort_by(|a, b| (&a.hostname, &a.name).cmp(&(&b.hostname, &b.name)));
+    }
+    cx.said.sort();
+    cx.said.dedup();
+    Compiled { model, statuses, diagnostics: cx.said, hostnames: cx.hostnames }
+}
+
+/// What all parts of a compilation share.
+struct Context<'a> {
+    resources: &'a Resources,
+    settings: &'a Settings,
+    said: Vec<Diagnostic>,
+    hostnames: BTreeSet<String>,
+}
+
+impl Context<'_> {
+    /// Says something about a field of an object.
+    fn say<S: Kind>(
+        &mut self,
+        object: &Object<S>,
+        path: &str,
+        severity: Severity,
+        code: &'static str,
+        message: String,
+    ) {
+        let (place, object) = (object.place(path), Some(object.title()));
+        self.said.push(Diagnostic { place, object, severity, code, message });
+    }
+
+    /// Says that something asked for is not served.
+    fn error<S: Kind>(&mut self, object: &Object<S>, path: &str, problem: &Problem) {
+        self.say(object, path, Severity::Error, problem.reason.code, problem.message.clone());
+    }
+
+    /// Says that a field has no effect.
+    fn no_effect<S: Kind>(&mut self, object: &Object<S>, path: &str) {
+        let message = format!("{path} has no effect, since gatewayd does not serve it yet");
+        self.say(object, path, Severity::Warning, "unsupported-field", message);
+    }
+}
+
+/// The objects of a store, oldest first, then by namespace and name: who comes first has precedence.
+fn by_age<S>(store: &Store<S>) -> Vec<&Object<S>> {
+    let mut objects: Vec<&Object<S>> = store.values().map(|object| &**object).collect();
+    objects.sort_by_key(|object| age(&object.metadata));
+    objects
+}
+
+/// The order of precedence.
+fn age(metadata: &Metadata) -> (Option<&str>, &str, &str) {
+    (metadata.creation_timestamp.as_deref(), &metadata.namespace, &metadata.name)
+}
+
+#[cfg(test)]
+mod tests;
