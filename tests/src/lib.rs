@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod client;
+pub mod daemon;
 pub mod http;
 pub mod netns;
 pub mod pattern;

@@ -1,7 +1,8 @@
 //! Removes what test processes left that were killed before they could clean up.
 
+use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
@@ -13,7 +14,7 @@ pub const PREFIX: &str = "gwt-";
 /// Where the daemons of tests pin their programs, each in a folder named after its lab.
 pub const PINS: &str = "/sys/fs/bpf";
 
-/// Removes namespaces and pins of test processes that are no more, and says what it removed.
+/// Removes namespaces, pins and temporary folders of test processes that are no more, and says what it removed.
 ///
 /// Their daemons and backends died with them; this is for what the kernel keeps.
 ///
@@ -21,20 +22,22 @@ pub const PINS: &str = "/sys/fs/bpf";
 /// When something cannot be removed.
 pub fn dead() -> Result<Vec<String>> {
     let mut removed = Vec::new();
-    for name in orphans(netns::NAMES) {
+    for name in orphans(Path::new(netns::NAMES)) {
         netns::remove(&name)?;
         removed.push(format!("namespace {name}"));
     }
-    for name in orphans(PINS) {
-        let dir = Path::new(PINS).join(&name);
-        fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
-        removed.push(format!("pins {}", dir.display()));
+    for place in [PathBuf::from(PINS), env::temp_dir()] {
+        for name in orphans(&place) {
+            let dir = place.join(&name);
+            fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
+            removed.push(format!("folder {}", dir.display()));
+        }
     }
     Ok(removed)
 }
 
 /// Entries of `dir` with our prefix whose process is gone; none if there is no such folder.
-fn orphans(dir: &str) -> Vec<String> {
+fn orphans(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())

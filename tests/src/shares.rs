@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-/// How often a right table may fail a check, all its backends together.
+/// How often right tables may fail, all their backends together.
 const SIGNIFICANCE: f64 = 0.001;
 
 /// Checks that each count lies within the two-sided 99.9 % bound of its share.
@@ -15,6 +15,14 @@ const SIGNIFICANCE: f64 = 0.001;
 /// # Errors
 /// With one line for each count that does not fit.
 pub fn fit(counts: &[u64], weights: &[u64]) -> Result<(), String> {
+    fit_one_of(1, counts, weights)
+}
+
+/// As [`fit`], for one of so many `tables` that are checked together: the significance is theirs together.
+///
+/// # Errors
+/// As [`fit`].
+pub fn fit_one_of(tables: usize, counts: &[u64], weights: &[u64]) -> Result<(), String> {
     assert_eq!(counts.len(), weights.len(), "a count for each weight");
     let total: u64 = counts.iter().sum();
     let sum: u64 = weights.iter().sum();
@@ -25,7 +33,7 @@ pub fn fit(counts: &[u64], weights: &[u64]) -> Result<(), String> {
     }
     for (index, (&count, &weight)) in counts.iter().zip(weights).enumerate() {
         let share = weight as f64 / sum as f64;
-        let rarest = SIGNIFICANCE / weighted as f64 / 2.0;
+        let rarest = SIGNIFICANCE / (tables * weighted) as f64 / 2.0;
         let fits = match weight {
             0 => count == 0,
             _ if weighted == 1 => count == total,
