@@ -56,11 +56,15 @@ pub(crate) enum Error {
     ConnectTimeout(SocketAddr),
     #[error("backend does not speak the protocol expected of it")]
     Handshake { address: SocketAddr, source: hyper::Error },
+    #[error("backend closed the connection before it took a request")]
+    Closed(SocketAddr),
     /// The request did not leave, or the backend said that it did not look at it.
     #[error("backend closed the connection before it took the request")]
     Unsent { address: SocketAddr, source: hyper::Error },
     #[error("backend failed before it answered")]
     Exchange { address: SocketAddr, source: hyper::Error },
+    #[error("backend switched protocols without being asked")]
+    Switched,
     #[error("request ended early")]
     RequestBody(hyper::Error),
 }
@@ -90,14 +94,18 @@ impl Error {
             | Self::ConnectFailed { .. }
             | Self::ConnectTimeout(_)
             | Self::Handshake { .. }
+            | Self::Closed(_)
             | Self::Unsent { .. }
+            | Self::Switched
             | Self::Exchange { .. } => Source::Upstream,
         }
     }
 
     pub(crate) fn retry(&self) -> Retry {
         match self {
-            Self::ConnectFailed { .. } | Self::ConnectTimeout(_) | Self::Unsent { .. } => Retry::Safe,
+            Self::ConnectFailed { .. } | Self::ConnectTimeout(_) | Self::Closed(_) | Self::Unsent { .. } => {
+                Retry::Safe
+            }
             Self::Exchange { .. } => Retry::IfReused,
             _ => Retry::Never,
         }
@@ -117,7 +125,9 @@ impl Error {
             Self::ConnectTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
             Self::ConnectFailed { .. }
             | Self::Handshake { .. }
+            | Self::Closed(_)
             | Self::Unsent { .. }
+            | Self::Switched
             | Self::Exchange { .. } => StatusCode::BAD_GATEWAY,
         }
     }

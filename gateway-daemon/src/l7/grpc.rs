@@ -40,7 +40,9 @@ impl Error {
             | Self::ConnectFailed { .. }
             | Self::ConnectTimeout(_)
             | Self::Handshake { .. }
+            | Self::Closed(_)
             | Self::Unsent { .. }
+            | Self::Switched
             | Self::Exchange { .. } => GrpcStatus::Unavailable,
         }
     }

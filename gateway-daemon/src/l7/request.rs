@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, convert::Infallible, sync::Arc};
 
-use http::{Method, Request, Response, Version, header};
+use http::{Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 
 use super::{
@@ -198,12 +198,12 @@ async fn forward(
             return fail(&active, error, grpc);
         }
     };
+    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if switched && !upgrade {
+        return fail(&active, Error::Switched, grpc);
+    }
     active.response(response.status());
-    let mut response = if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
-        if !upgrade {
-            // It was not asked to.
-            return Err(Error::InvalidBackend);
-        }
+    let mut response = if switched {
         upgrade::tunnel(connection, client_upgrade, response, lease, active)
     } else {
         if upgrade {
@@ -220,7 +220,7 @@ async fn forward(
 
 /// Counts a response that is made here on behalf of a backend.
 fn fail(active: &Active, error: Error, grpc: bool) -> Result<Response<ResponseBody>, Error> {
-    active.response(if grpc { http::StatusCode::OK } else { error.status() });
+    active.response(if grpc { StatusCode::OK } else { error.status() });
     Err(error)
 }
 

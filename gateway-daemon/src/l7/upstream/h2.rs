@@ -1,19 +1,22 @@
 //! HTTP/2 connections to one endpoint: as many as the streams in use need.
 
 use std::{
+    io,
     net::SocketAddr,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
     sync::{Notify, watch},
     time::{Instant, timeout_at},
 };
@@ -198,27 +201,40 @@ fn spawn_connect(
     connecting
 }
 
+/// Connects, and waits until the endpoint has said how many streams it takes: sooner, requests would queue up behind
+/// a limit that nobody knows yet, and an endpoint that does not speak HTTP/2 would be met by a request.
 async fn make(address: SocketAddr, settings: &Settings) -> Result<Connection, Error> {
+    let deadline = Instant::now() + settings.connect_timeout;
     let stream = connect(address, settings).await?;
-    let handshake = http2::Builder::new(TokioExecutor::new())
+    let read = Arc::new(Notify::new());
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(H2_STREAM_WINDOW)
         .initial_connection_window_size(H2_CONNECTION_WINDOW)
+        .initial_max_send_streams(UNKNOWN_STREAMS)
         .max_send_buf_size(H2_SEND_BUFFER)
         .keep_alive_interval(H2_PING_INTERVAL)
         .keep_alive_timeout(H2_PING_TIMEOUT)
-        .handshake(TokioIo::new(stream));
-    let (sender, connection) = tokio::time::timeout(settings.connect_timeout, handshake)
+        .handshake(TokioIo::new(Watched { stream, read: Some(Arc::clone(&read)) }))
         .await
-        .map_err(|_elapsed| Error::ConnectTimeout(address))?
         .map_err(|source| Error::Handshake { address, source })?;
+    let mut connection = Box::pin(connection);
+    while connection.current_max_send_streams() == UNKNOWN_STREAMS {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                return Err(ended.err().map_or(Error::Closed(address), |source| Error::Handshake { address, source }));
+            }
+            read = timeout_at(deadline, read.notified()) => {
+                read.map_err(|_elapsed| Error::ConnectTimeout(address))?;
+            }
+        }
+    }
     let max_streams = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
     let limit = Arc::clone(&max_streams);
     tokio::spawn(async move {
-        let mut connection = pin!(connection);
         let ended = std::future::poll_fn(|context| {
             let polled = connection.as_mut().poll(context);
-            if let Poll::Pending = polled {
+            if polled.is_pending() {
                 limit.store(connection.current_max_send_streams(), Relaxed);
             }
             polled
@@ -234,4 +250,63 @@ async fn make(address: SocketAddr, settings: &Settings) -> Result<Connection, Er
         idle_since: Mutex::new(Instant::now()),
         served: AtomicBool::new(false),
     })
+}
+
+/// The limit of streams before the endpoint has said its own; none says this one.
+const UNKNOWN_STREAMS: usize = 0x7fff_fff1;
+
+/// A stream that tells of its first reads: hyper has no event for the settings that come with them.
+#[derive(Debug)]
+struct Watched {
+    stream: TcpStream,
+    /// Told until the stream's buffers belong to nobody but hyper.
+    read: Option<Arc<Notify>>,
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_read(context, buffer);
+        if polled.is_ready()
+            && let Some(read) = &this.read
+        {
+            if Arc::strong_count(read) == 1 {
+                this.read = None;
+            } else {
+                // Whoever waits runs after the frames of this read have been taken in.
+                read.notify_one();
+            }
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, data)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
 }

@@ -1,0 +1,129 @@
+//! TLS: certificates by server name, protocols by ALPN.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use gateway_daemon::model::l7::{Bind, Certificate, Hostname, Listener};
+use http::Request;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName},
+};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::support::*;
+
+/// A self-signed certificate, and its DER form for the client to trust and to compare.
+fn certificate(names: &[&str]) -> (Certificate, CertificateDer<'static>) {
+    let names: Vec<String> = names.iter().map(|name| (*name).into()).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let pem = |text: String| Arc::from(text.into_bytes());
+    let certificate = Certificate { chain: pem(made.cert.pem()), key: pem(made.signing_key.serialize_pem()) };
+    (certificate, made.cert.der().clone())
+}
+
+fn secured(listener: Listener, certificate: &Certificate) -> Listener {
+    Listener { certificates: vec![certificate.clone()], ..listener }
+}
+
+async fn handshake(
+    address: SocketAddr,
+    name: &str,
+    trusted: &[&CertificateDer<'static>],
+    alpn: &[&str],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    for one in trusted {
+        roots.add((*one).clone()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    soon(TlsConnector::from(Arc::new(config)).connect(name, connect(address).await)).await
+}
+
+fn shown(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
+    stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
+}
+
+#[tokio::test]
+async fn names_choose_certificates_and_alpn_the_protocol() {
+    let backend = Backend::echo_head().await;
+    let (exact, exact_der) = certificate(&["a.w.example"]);
+    let (wild, wild_der) = certificate(&["*.w.example", "b.c.w.example"]);
+    let rules = || vec![rule(vec![path_prefix("/")], to(&backend))];
+    let address = address();
+    let listeners = vec![
+        secured(listener(Some(Hostname::Wildcard("w.example".into())), rules()), &wild),
+        secured(listener(Some(Hostname::Exact("a.w.example".into())), rules()), &exact),
+    ];
+    let _proxy = serving(settings(), model(vec![(address, Bind { tls: true, listeners })])).await;
+    let trusted = [&exact_der, &wild_der];
+    for (name, expected) in
+        [("a.w.example", &exact_der), ("b.w.example", &wild_der), ("b.c.w.example", &wild_der)]
+    {
+        let stream = handshake(address, name, &trusted, &["h2", "http/1.1"]).await.unwrap();
+        assert_eq!(shown(&stream), *expected, "{name}");
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+        let request = Request::get(format!("https://{name}/x")).body(empty()).unwrap();
+        let response = soon(http2_over(stream).await.send_request(request)).await.unwrap();
+        let (_, body, _) = collect(response).await;
+        assert!(body.contains("\nx-forwarded-proto: https\n"), "{body}");
+    }
+    for alpn in [&["http/1.1"][..], &[]] {
+        let mut stream = handshake(address, "a.w.example", &trusted, alpn).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a.w.example\r\n\r\n").await.unwrap();
+        assert_eq!(read_response(&mut stream).await.status, 200);
+        // Another listener's host must not be asked for here, another host of the same listener may.
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: b.w.example\r\n\r\n").await.unwrap();
+        assert_eq!(read_response(&mut stream).await.status, 421);
+    }
+    let mut stream = handshake(address, "b.w.example", &trusted, &[]).await.unwrap();
+    for (host, status) in [("c.w.example", 200), ("a.w.example", 421), ("elsewhere.org", 421)] {
+        let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        assert_eq!(read_response(&mut stream).await.status, status, "{host}");
+    }
+    assert!(handshake(address, "elsewhere.org", &trusted, &[]).await.is_err());
+    // Plain HTTP on a TLS port gets no answer in HTTP.
+    let mut plain = connect(address).await;
+    plain.write_all(b"GET / HTTP/1.1\r\nhost: a.w.example\r\n\r\n").await.unwrap();
+    assert!(!soon(read_head(&mut plain)).await.is_some_and(|head| head.starts_with("HTTP")));
+}
+
+#[tokio::test]
+async fn new_certificate_is_shown_and_open_connections_stay() {
+    let backend = Backend::named("a").await;
+    let address = address();
+    let serve = |certificate: &Certificate| {
+        let rules = vec![rule(vec![path_prefix("/")], to(&backend))];
+        let listeners = vec![secured(listener(None, rules), certificate)];
+        model(vec![(address, Bind { tls: true, listeners })])
+    };
+    let (old, old_der) = certificate(&["a.example"]);
+    let (new, new_der) = certificate(&["a.example"]);
+    let trusted = [&old_der, &new_der];
+    let proxy = serving(settings(), serve(&old)).await;
+    let mut kept = handshake(address, "a.example", &trusted, &[]).await.unwrap();
+    assert_eq!(shown(&kept), old_der);
+    soon(proxy.publish(serve(&new))).await;
+    let stream = handshake(address, "a.example", &trusted, &[]).await.unwrap();
+    assert_eq!(shown(&stream), new_der);
+    kept.write_all(b"GET / HTTP/1.1\r\nhost: a.example\r\n\r\n").await.unwrap();
+    assert_eq!(read_response(&mut kept).await.status, 200);
+    // A broken certificate costs its own listener only.
+    let (mut broken, _) = certificate(&["a.example"]);
+    broken.key = Arc::from(b"not a key".as_slice());
+    let address2 = crate::support::address();
+    let mut binds: Vec<_> = serve(&new).binds.clone().into_iter().collect();
+    let listeners = vec![secured(listener(None, Vec::new()), &broken)];
+    binds.push((address2, Bind { tls: true, listeners }));
+    assert!(soon(proxy.publish(model(binds))).await.is_empty());
+    assert!(handshake(address, "a.example", &trusted, &[]).await.is_ok());
+    assert!(handshake(address2, "a.example", &trusted, &[]).await.is_err());
+}
