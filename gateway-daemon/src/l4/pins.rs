@@ -14,7 +14,10 @@ use gateway_common::{
         SERVICE_STATS, SERVICES, TABLES,
     },
 };
-use rustix::mount::{MountFlags, mount};
+use rustix::{
+    fs::FlockOperation,
+    mount::{MountFlags, mount},
+};
 
 use super::error::Error;
 use crate::record::Record;
@@ -37,11 +40,7 @@ impl Pins {
     pub(super) fn open(dir: &Path, record: &mut Record) -> Result<Self, Error> {
         record.change(|changes| changes.pin_dir = Some(dir.to_owned()))?;
         if !is_bpffs(dir)? {
-            let at = if dir.starts_with(BPFFS) { Path::new(BPFFS) } else { dir };
-            make(at, record)?;
-            record.change(|changes| changes.mounts.push(at.to_owned()))?;
-            mount("bpffs", at, "bpf", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)
-                .map_err(|source| Error::Mount { path: at.to_owned(), source: source.into() })?;
+            mount_bpffs(if dir.starts_with(BPFFS) { Path::new(BPFFS) } else { dir }, record)?;
         }
         make(dir, record)?;
         Ok(Self { dir: dir.to_owned() })
@@ -130,6 +129,21 @@ fn is_bpffs(dir: &Path) -> Result<bool, Error> {
     let found = rustix::fs::statfs(nearest)
         .map_err(|source| Error::File { path: nearest.to_owned(), source: source.into() })?;
     Ok(i64::from(found.f_type) == BPFFS_MAGIC)
+}
+
+/// Mounts a BPF file system, unless another process does so at the same moment.
+fn mount_bpffs(at: &Path, record: &mut Record) -> Result<(), Error> {
+    make(at, record)?;
+    let mount_error = |source: rustix::io::Errno| Error::Mount { path: at.to_owned(), source: source.into() };
+    // Locks the folder beneath: who waited for it finds the file system mounted above.
+    let beneath = fs::File::open(at).map_err(|source| Error::File { path: at.to_owned(), source })?;
+    rustix::fs::flock(&beneath, FlockOperation::LockExclusive).map_err(mount_error)?;
+    if is_bpffs(at)? {
+        return Ok(());
+    }
+    record.change(|changes| changes.mounts.push(at.to_owned()))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("bpffs", at, "bpf", flags, None).map_err(mount_error)
 }
 
 /// Makes a folder and those above it, and notes which were not there.

@@ -1,4 +1,12 @@
-//! What is known of a network device.
+//! Network devices and what XDP can do with them.
+
+use std::collections::BTreeMap;
+
+use futures_util::TryStreamExt as _;
+use gateway_common::device_flags as kernel_flags;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+
+use super::{Error, Network, netdev};
 
 /// Bits of a device's XDP features, as the `netdev` family of generic netlink tells them.
 ///
@@ -28,4 +36,73 @@ pub struct Device {
     pub master_kind: Option<String>,
     /// Bits of [`xdp_features`].
     pub xdp_features: u64,
+}
+
+/// What the programs must know of each device: [`gateway_common::device_flags`] by interface index.
+pub fn device_flags(devices: &[Device]) -> BTreeMap<u32, u32> {
+    let flags = |device: &Device| {
+        let transmits = device.up && device.xdp_features & xdp_features::NDO_XMIT != 0;
+        (device.index, if transmits { kernel_flags::XDP_TRANSMIT } else { 0 })
+    };
+    devices.iter().map(flags).collect()
+}
+
+impl Network {
+    /// Every device of the namespace, by index.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn devices(&self) -> Result<Vec<Device>, Error> {
+        let links: Vec<LinkMessage> =
+            self.handle.link().get().execute().try_collect().await.map_err(Error::request("list devices"))?;
+        let features = netdev::xdp_features().map_err(Error::Netdev)?;
+        let kinds: BTreeMap<_, _> =
+            links.iter().filter_map(|link| Some((link.header.index, kind(link)?))).collect();
+        let mut devices: Vec<_> = links
+            .iter()
+            .map(|link| Device {
+                index: link.header.index,
+                name: name(link),
+                up: link.header.flags.contains(LinkFlags::Up),
+                kind: kinds.get(&link.header.index).cloned(),
+                master_kind: master(link)
+                    .map(|master| kinds.get(&master).cloned().unwrap_or_else(|| "master".to_owned())),
+                xdp_features: features.get(&link.header.index).copied().unwrap_or(0),
+            })
+            .collect();
+        devices.sort_by_key(|device| device.index);
+        Ok(devices)
+    }
+
+    pub(super) async fn interface_index(&self, name: &str) -> Result<u32, Error> {
+        let devices = self.devices().await?;
+        let device = devices.iter().find(|device| device.name == name);
+        device.map(|device| device.index).ok_or_else(|| Error::NoInterface(name.to_owned()))
+    }
+}
+
+fn name(link: &LinkMessage) -> String {
+    let name = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.clone()),
+        _ => None,
+    });
+    name.unwrap_or_default()
+}
+
+fn kind(link: &LinkMessage) -> Option<String> {
+    let info = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::LinkInfo(info) => Some(info),
+        _ => None,
+    })?;
+    info.iter().find_map(|info| match info {
+        LinkInfo::Kind(kind) => Some(kind.to_string()),
+        _ => None,
+    })
+}
+
+fn master(link: &LinkMessage) -> Option<u32> {
+    link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Controller(index) => Some(*index),
+        _ => None,
+    })
 }
