@@ -35,7 +35,6 @@ pub fn cleanup(pin_dir: &Path, record: &mut Record) -> Result<Left, Error> {
         remove_pins(&dir)?;
     }
     let mut left = Left::default();
-    let removable = |path: &Path| names(path).is_ok_and(|names| names.is_empty());
     // Last made, first removed; what is made on a mounted file system goes before it is unmounted.
     let changes = record.changes().clone();
     let (inside, outside): (Vec<_>, Vec<_>) =
@@ -46,7 +45,7 @@ pub fn cleanup(pin_dir: &Path, record: &mut Record) -> Result<Left, Error> {
         remove_folder(folder, &mut left)?;
     }
     for mount in changes.mounts.iter().rev() {
-        if removable(mount) {
+        if is_unused(mount) {
             match unmount(mount, UnmountFlags::empty()) {
                 // Unmounted by somebody else, or after a reboot.
                 Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
@@ -56,7 +55,8 @@ pub fn cleanup(pin_dir: &Path, record: &mut Record) -> Result<Left, Error> {
             left.paths.push(mount.clone());
         }
     }
-    for folder in outside {
+    let still_mounted = left.paths.clone();
+    for folder in outside.into_iter().filter(|folder| !still_mounted.contains(folder)) {
         remove_folder(folder, &mut left)?;
     }
     record.change(|changes| {
@@ -65,6 +65,12 @@ pub fn cleanup(pin_dir: &Path, record: &mut Record) -> Result<Left, Error> {
         changes.folders.clear();
     })?;
     Ok(left)
+}
+
+/// Whether nothing is pinned on a mounted BPF file system. Its two iterators are the kernel's own.
+fn is_unused(mount: &Path) -> bool {
+    let own = ["maps.debug", "progs.debug"];
+    names(mount).is_ok_and(|names| names.iter().all(|name| own.contains(&name.as_str())))
 }
 
 /// Links first, so that no program runs while its maps go.

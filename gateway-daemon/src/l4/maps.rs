@@ -134,7 +134,7 @@ impl Maps {
     pub(super) fn clear_table(&mut self, service: u32) -> Result<(), Error> {
         let refusing = match self.refusing.take() {
             Some(table) => table,
-            None => new_table(&[REFUSE; TABLE_SLOTS as usize])?,
+            None => new_table(&vec![REFUSE; TABLE_SLOTS as usize])?,
         };
         let refusing = self.refusing.insert(refusing);
         self.tables.set(service, refusing, 0).map_err(Error::map(TABLES))

@@ -15,13 +15,13 @@ use gateway_daemon::{
     net::{Device, Network},
     record::Record,
 };
-use rtnetlink::{Handle, LinkDummy, LinkUnspec, LinkVeth};
+use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 /// How long to wait for what the kernel does in its own time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A node with a veth `near` whose other end `far` is in another namespace, both up; and a dummy device `plain`.
+/// A node with a veth `near` whose other end `far` is in another namespace, both up; and a bridge `plain`, which has no native XDP.
 pub(crate) struct Node {
     pub(crate) network: Network,
     far: File,
@@ -33,13 +33,14 @@ pub(crate) struct Node {
 pub(crate) fn on_node<F: Future<Output = ()>>(test: impl FnOnce(Node) -> F + Send + 'static) {
     assert!(rustix::process::geteuid().is_root(), "this test makes network namespaces: run it as root");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let thread = thread::spawn(move || {
+    // A whole table is read as one value, which an unoptimised build copies on the stack a few times.
+    let thread = thread::Builder::new().stack_size(16 << 20).spawn(move || {
         runtime.block_on(async {
             let node = Node::new().await;
             test(node).await;
         });
     });
-    if let Err(panic) = thread.join() {
+    if let Err(panic) = thread.unwrap().join() {
         std::panic::resume_unwind(panic);
     }
 }
@@ -50,7 +51,7 @@ impl Node {
         let (near, handle) = namespace();
         let links = handle.link();
         links.add(LinkVeth::new("near", "far").build()).execute().await.unwrap();
-        links.add(LinkDummy::new("plain").build()).execute().await.unwrap();
+        links.add(LinkBridge::new("plain").build()).execute().await.unwrap();
         let mut node =
             Self { network: Network::open().unwrap(), far, near, folder: tempfile::tempdir().unwrap() };
         let index = node.device("far").await.index;
