@@ -1,5 +1,7 @@
 //! A body much larger than memory should be streams through, in a process of its own so that its size tells.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 use gateway_daemon::{

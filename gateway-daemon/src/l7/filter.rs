@@ -102,7 +102,8 @@ pub(crate) struct Origin<'a> {
 pub(crate) fn redirect(redirect: &Redirect, origin: Origin<'_>) -> Option<(StatusCode, HeaderValue)> {
     let scheme = redirect.scheme.as_ref().map_or(if origin.tls { "https" } else { "http" }, Scheme::as_str);
     let well_known = if scheme == "https" { 443 } else { 80 };
-    let port = redirect.port.unwrap_or(if redirect.scheme.is_some() { well_known } else { origin.port });
+    let default_port = if redirect.scheme.is_some() { well_known } else { origin.port };
+    let port = redirect.port.unwrap_or(default_port);
     let host = redirect.hostname.as_deref().unwrap_or(origin.host);
     let mut location = String::with_capacity(scheme.len() + host.len() + origin.path.len() + 16);
     location.push_str(scheme);

@@ -78,7 +78,9 @@ mod tests {
 
     fn seen(parts: &[&str]) -> bool {
         let watch = HeadWatch::default();
-        parts.iter().for_each(|part| watch.read(part.as_bytes()));
+        for part in parts {
+            watch.read(part.as_bytes());
+        }
         watch.head_ended()
     }
 

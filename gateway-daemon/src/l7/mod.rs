@@ -93,8 +93,9 @@ impl Proxy {
     pub fn start(settings: Settings) -> std::io::Result<Self> {
         let count = settings.workers.max(1);
         let compiler = Compiler::new(count).map_err(std::io::Error::other)?;
-        let workers =
-            (0..count).map(|index| spawn_worker(index, settings.clone())).collect::<Result<_, _>>()?;
+        let settings = Arc::new(settings);
+        let workers = (0..count).map(|index| spawn_worker(index, Arc::clone(&settings)));
+        let workers = workers.collect::<Result<_, _>>()?;
         Ok(Self {
             workers,
             publisher: Mutex::new(Publisher { compiler, open: HashSet::new() }),
@@ -198,7 +199,7 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
         && (one.ip().is_unspecified() || other.ip().is_unspecified())
 }
 
-fn spawn_worker(index: usize, settings: Settings) -> std::io::Result<Handle> {
+fn spawn_worker(index: usize, settings: Arc<Settings>) -> std::io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let (commands, received) = mpsc::unbounded_channel();
     let thread = std::thread::Builder::new().name(format!("l7-{index}")).spawn(move || {

@@ -37,14 +37,14 @@ impl Default for Settings {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             max_connections: 16_384,
             handshake_timeout: Duration::from_secs(10),
-            client_idle_timeout: Duration::from_mins(1),
+            client_idle_timeout: Duration::from_secs(60),
             max_streams: 250,
             connect_timeout: Duration::from_secs(5),
             pool_idle_timeout: Duration::from_secs(4),
             max_idle: 256,
             max_requests: 4_096,
             max_h2_connections: 16,
-            h2_idle_timeout: Duration::from_mins(1),
+            h2_idle_timeout: Duration::from_secs(60),
         }
     }
 }

@@ -166,13 +166,13 @@ impl Snapshot {
 
 fn compile_rule(rule: &l7::Rule, services: &BTreeMap<&str, usize>) -> Rule {
     let action = match &rule.action {
-        l7::Action::Forward(service) => match services.get(service.name.as_str()) {
-            Some(index) => Action::Forward(*index),
-            None => {
+        l7::Action::Forward(service) => {
+            let index = services.get(service.name.as_str());
+            if index.is_none() {
                 tracing::error!(rule = %rule.name, service = %service.name, "rule names an unknown service");
-                Action::Unusable
             }
-        },
+            index.map_or(Action::Unusable, |index| Action::Forward(*index))
+        }
         l7::Action::Answered => Action::Answered,
         l7::Action::NoBackend => Action::NoBackend,
         l7::Action::Unusable(_) => Action::Unusable,

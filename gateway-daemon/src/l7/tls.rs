@@ -22,13 +22,16 @@ enum CertificateError {
     Tls(#[from] rustls::Error),
 }
 
+/// Chain and key.
+type Pem = (Arc<[u8]>, Arc<[u8]>);
+
 /// What stays the same from one snapshot to the next: keys already read, and what resumes sessions.
 #[derive(Debug)]
 pub(crate) struct TlsState {
     provider: Arc<CryptoProvider>,
     tickets: Arc<dyn ProducesTickets>,
     sessions: Arc<dyn StoresServerSessions>,
-    keys: HashMap<(Arc<[u8]>, Arc<[u8]>), Arc<CertifiedKey>>,
+    keys: HashMap<Pem, Arc<CertifiedKey>>,
 }
 
 impl TlsState {

@@ -29,7 +29,7 @@ const REAP_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) index: usize,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) random: Random,
     /// Connections and tunnels.
     pub(crate) tasks: TaskTracker,
@@ -85,7 +85,7 @@ impl Listening {
 }
 
 impl Worker {
-    pub(crate) fn new(index: usize, settings: Settings) -> Arc<Self> {
+    pub(crate) fn new(index: usize, settings: Arc<Settings>) -> Arc<Self> {
         let view = View { snapshot: Arc::new(Snapshot::empty()), endpoints: Vec::new() };
         Arc::new(Self {
             index,

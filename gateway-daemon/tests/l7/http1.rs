@@ -13,6 +13,7 @@ use gateway_daemon::{
     model::l7::{AppProtocol, Hostname},
 };
 use http::Response;
+use http_body_util::BodyExt as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -201,7 +202,6 @@ async fn trailers_pass_both_ways_and_a_get_may_have_a_body() {
         let sum = trailers.and_then(|all| all.get("x-sum").cloned()).expect("a trailer");
         let trailers = http::HeaderMap::from_iter([(http::HeaderName::from_static("x-sum"), sum)]);
         let body = http_body_util::Full::new(body.into());
-        use http_body_util::BodyExt as _;
         let body = body.with_trailers(async move { Some(Ok(trailers)) }).boxed();
         let response = Response::builder().header("trailer", "x-sum").header("transfer-encoding", "chunked");
         response.body(body).unwrap()

@@ -25,9 +25,10 @@ use crate::support::*;
 
 /// A body that is fed.
 fn fed() -> (mpsc::Sender<&'static str>, Body) {
-    let (feed, mut fed) = mpsc::channel::<&'static str>(1);
+    let (feed, mut messages) = mpsc::channel::<&'static str>(1);
     let frames = poll_fn(move |context| {
-        fed.poll_recv(context)
+        messages
+            .poll_recv(context)
             .map(|next| next.map(|text| Ok(Frame::data(Bytes::from_static(text.as_bytes())))))
     });
     (feed, StreamBody::new(frames).boxed())

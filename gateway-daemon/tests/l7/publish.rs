@@ -258,7 +258,7 @@ async fn filters_change_headers_and_answer_with_redirects() {
         add: vec![pair("x-add", "two")],
         remove: vec![HeaderName::from_static("x-gone")],
     };
-    let modified = rule(vec![path_prefix("/modified")], to(&backend));
+    let changed = rule(vec![path_prefix("/modified")], to(&backend));
     let filters = vec![Filter::RequestHeaders(modifier.clone()), Filter::ResponseHeaders(modifier)];
     let redirect = Redirect {
         scheme: None,
@@ -269,7 +269,7 @@ async fn filters_change_headers_and_answer_with_redirects() {
     };
     let address = address();
     let rules: Vec<Rule> = vec![
-        with_filters(filters, modified),
+        with_filters(filters, changed),
         with_filters(vec![Filter::Redirect(redirect)], rule(vec![path_prefix("/here")], Action::Answered)),
     ];
     let _proxy = serving(settings(), plain(address, rules)).await;

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     convert::Infallible,
+    fmt::Write as _,
     future::Future,
     net::{Ipv4Addr, SocketAddr},
     sync::{
@@ -173,7 +174,7 @@ impl Backend {
 pub(crate) fn head_text<B>(request: &Request<B>) -> String {
     let mut text = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
     for (name, value) in request.headers() {
-        text += &format!("{name}: {}\n", value.to_str().unwrap());
+        writeln!(text, "{name}: {}", value.to_str().unwrap()).unwrap();
     }
     text
 }
@@ -321,7 +322,7 @@ pub(crate) fn listener(hostname: Option<Hostname>, rules: Vec<Rule>) -> Listener
     let name = ListenerName {
         namespace: "default".into(),
         gateway: "gateway".into(),
-        listener: hostname.as_ref().map_or("any".into(), ToString::to_string),
+        listener: hostname.as_ref().map_or_else(|| "any".into(), ToString::to_string),
     };
     Listener { name, hostname, certificates: Vec::new(), rules }
 }

@@ -86,7 +86,7 @@ impl Text {
 pub(crate) fn whole(Pattern(pattern): &Pattern) -> Result<regex::Regex, regex::Error> {
     // A pattern in verbose mode may end in a comment, which the end of a line ends.
     regex::Regex::new(&format!("^(?:{pattern})$"))
-        .or_else(|error| regex::Regex::new(&format!("^(?:{pattern}\n)$")).map_err(|_| error))
+        .or_else(|error| regex::Regex::new(&format!("^(?:{pattern}\n)$")).map_err(|_same| error))
 }
 
 fn header_holds(headers: &HeaderMap, name: &HeaderName, text: &Text) -> bool {

@@ -169,7 +169,7 @@ impl Failure {
             if self.timed_out {
                 Error::ConnectTimeout(address)
             } else {
-                let source = std::io::Error::other("the attempt of another request failed");
+                let source = io::Error::other("the attempt of another request failed");
                 Error::ConnectFailed { address, source }
             }
         })
