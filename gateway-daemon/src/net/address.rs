@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::TryStreamExt as _;
-use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 
 use super::{Error, Network};
 use crate::record::{Address, Record};
@@ -39,6 +39,23 @@ impl Network {
             self.add_address(*address, index, interface).await?;
         }
         Ok(())
+    }
+
+    /// The addresses that a device has of its own: not those put there by [`ensure_addresses`](Self::ensure_addresses),
+    /// nor link-local ones.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn addresses_of(&self, device: u32, record: &Record) -> Result<Vec<IpAddr>, Error> {
+        let is_ours =
+            |address: &IpAddr| record.changes().addresses.iter().any(|ours| ours.address == *address);
+        let messages = self.address_messages().await?;
+        let global = messages.iter().filter(|message| {
+            message.header.index == device && message.header.scope == AddressScope::Universe
+        });
+        let addresses: BTreeSet<IpAddr> =
+            global.filter_map(local).filter(|address| !is_ours(address)).collect();
+        Ok(addresses.into_iter().collect())
     }
 
     /// Takes away every address that [`ensure_addresses`](Self::ensure_addresses) put on an interface.

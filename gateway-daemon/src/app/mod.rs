@@ -1,0 +1,128 @@
+//! Wiring: opens every part, starts the writer task, and takes everything down in the right order.
+//!
+//! Everything here runs on the control runtime, one thread; requests are served by the proxy's own threads.
+
+mod hash_key;
+mod interface;
+mod report;
+mod resolve;
+mod writer;
+
+use std::{
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use tokio::sync::mpsc;
+
+pub use self::interface::{Interface, InterfaceError};
+use self::{resolve::Resolver, writer::Writer};
+use crate::{admin, l4, l7, net, record::Record, source};
+
+/// What `gatewayd run` was told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Files and directories to read, and to watch.
+    pub config: Vec<PathBuf>,
+    /// Devices that carry clients or backends. Gateway addresses go on the first one.
+    pub interfaces: Vec<Interface>,
+    /// Where state is kept; exists.
+    pub state_dir: PathBuf,
+    /// Where kernel objects are pinned.
+    pub pin_dir: PathBuf,
+    /// Whether rules with the same backends share a service.
+    pub combined_services: bool,
+    /// Whether SIGTERM takes everything off the node.
+    pub cleanup_on_exit: bool,
+    /// How long flows of removed backends, and requests when the proxy stops, may live on.
+    pub drain_timeout: Duration,
+    /// Entries of each flow map.
+    pub max_flows: u32,
+    /// Source ports towards backends.
+    pub nat_ports: Option<RangeInclusive<u16>>,
+    /// Threads of the proxy.
+    pub workers: Option<usize>,
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When a part cannot be opened. What can fail later is reported and tried again.
+pub fn run(options: Options) -> anyhow::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(serve(options))
+}
+
+async fn serve(options: Options) -> anyhow::Result<()> {
+    // The control socket first: it tells whether another daemon uses this state directory.
+    let admin = admin::Server::open(&options.state_dir).await?;
+    let mut record = Record::open(&options.state_dir)?;
+    let network = net::Network::open()?;
+    let events = net::Events::open()?;
+    let kernel = l4::Kernel::open(&kernel_options(&options)?, &mut record)?;
+    tracing::info!(
+        adopted = kernel.adopted(),
+        pin_dir = %options.pin_dir.display(),
+        nat_ports = ?kernel.nat_ports(),
+        "kernel programs loaded"
+    );
+    let proxy = l7::Proxy::start(proxy_settings(&options)).context("start the proxy's threads")?;
+    let watch = source::files::watch(options.config.clone()).context("watch the configuration")?;
+
+    let (requests, reports) = mpsc::channel(8);
+    let resolver = Resolver::start();
+    let mut writer = Writer::new(options, record, kernel, network, proxy, resolver);
+    tokio::select! {
+        result = writer.run(&watch, events, reports) => result?,
+        () = admin.serve(requests) => {}
+    }
+    writer.stop().await
+}
+
+fn kernel_options(options: &Options) -> anyhow::Result<l4::Options> {
+    Ok(l4::Options {
+        pin_dir: options.pin_dir.clone(),
+        max_flows: options.max_flows,
+        hash_key: Some(hash_key::load_or_create(&options.state_dir)?),
+        nat_ports: options.nat_ports.clone(),
+    })
+}
+
+fn proxy_settings(options: &Options) -> l7::Settings {
+    let settings = l7::Settings::default();
+    l7::Settings { workers: options.workers.unwrap_or(settings.workers), ..settings }
+}
+
+/// Takes everything off this node that a daemon with these directories left.
+///
+/// # Errors
+/// When such a daemon is running, or something cannot be removed.
+pub fn cleanup(state_dir: &Path, pin_dir: &Path) -> anyhow::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(async {
+        anyhow::ensure!(
+            !admin::is_running(state_dir).await,
+            "gatewayd is running with state directory {}; stop it first",
+            state_dir.display()
+        );
+        let mut record = Record::open(state_dir)?;
+        let network = net::Network::open()?;
+        clean(&network, &mut record, pin_dir).await
+    })
+}
+
+/// Undoes every change that the record has.
+async fn clean(network: &net::Network, record: &mut Record, pin_dir: &Path) -> anyhow::Result<()> {
+    // Programs first: with the addresses gone they would steer packets that nobody sends back.
+    let left = l4::cleanup(pin_dir, record)?;
+    network.cleanup(record).await?;
+    for path in left.paths {
+        tracing::warn!(path = %path.display(), "left in place: something that is not gatewayd's is in it");
+    }
+    tracing::info!("this node is as it was found");
+    Ok(())
+}

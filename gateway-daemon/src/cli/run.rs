@@ -1,0 +1,89 @@
+//! `gatewayd run`.
+
+use std::{fs, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+
+use super::{PinDir, StateDir};
+use crate::app::{self, Interface, Options};
+
+/// Flags of `gatewayd run`. Each is an environment variable as well.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// File, or directory that is searched for .yaml, .yml and .json; watched. May be given several times.
+    #[arg(long, required = true, value_name = "PATH", env = "GATEWAYD_CONFIG", value_delimiter = ',')]
+    config: Vec<PathBuf>,
+    /// Network interface that carries clients or backends, and how its packets are taken: `auto` (default), `xdp`,
+    /// `xdp-generic` or `tc`. May be given several times; Gateway addresses are put on the first one.
+    #[arg(long, value_name = "IF[=MODE]", env = "GATEWAYD_INTERFACE", value_delimiter = ',')]
+    interface: Vec<Interface>,
+    #[command(flatten)]
+    state: StateDir,
+    #[command(flatten)]
+    pins: PinDir,
+    /// Let rules of different HTTPRoutes of one namespace with the same backends share one service.
+    #[arg(long = "combined-services-from-different-httproutes")]
+    #[arg(env = "GATEWAYD_COMBINED_SERVICES_FROM_DIFFERENT_HTTPROUTES")]
+    combined_services: bool,
+    /// On SIGTERM take everything off this node, instead of leaving the kernel path serving.
+    #[arg(long, env = "GATEWAYD_CLEANUP_ON_EXIT")]
+    cleanup_on_exit: bool,
+    /// Seconds that flows of a removed backend may live on, and that the proxy waits for requests when it stops.
+    #[arg(long, env = "GATEWAYD_DRAIN_TIMEOUT", value_name = "SECONDS", default_value_t = 300)]
+    drain_timeout: u32,
+    /// Flows of each address family that the kernel remembers: 130 bytes each for IPv4, 190 for IPv6. Takes effect
+    /// when maps are made, that is, not while an earlier daemon's are adopted.
+    #[arg(long, env = "GATEWAYD_MAX_FLOWS", default_value_t = gateway_common::maps::DEFAULT_FLOWS)]
+    max_flows: u32,
+    /// Source ports towards backends, outside `net.ipv4.ip_local_port_range`; by default the widest such range.
+    #[arg(long, env = "GATEWAYD_NAT_PORTS", value_name = "FIRST-LAST")]
+    nat_ports: Option<PortRange>,
+    /// Threads of the proxy; by default one for each CPU that this process may use.
+    #[arg(long, env = "GATEWAYD_WORKERS")]
+    workers: Option<usize>,
+}
+
+/// `FIRST-LAST`.
+#[derive(Clone, Debug)]
+struct PortRange(RangeInclusive<u16>);
+
+impl FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed =
+            text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+        match parsed {
+            Some((first, last)) if 0 < first && first < last => Ok(Self(first..=last)),
+            _ => Err("write it as FIRST-LAST, such as 1024-32767".to_owned()),
+        }
+    }
+}
+
+/// Runs the daemon.
+pub(super) fn run(args: RunArgs) -> anyhow::Result<()> {
+    ensure!(
+        !args.interface.is_empty(),
+        "no interface is named: give --interface IF for each device that carries clients or backends"
+    );
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "gatewayd needs root: it loads kernel programs and changes addresses"
+    );
+    let state_dir = args.state.state_dir;
+    fs::create_dir_all(&state_dir)
+        .with_context(|| format!("make the state directory {}", state_dir.display()))?;
+    app::run(Options {
+        config: args.config,
+        interfaces: args.interface,
+        state_dir,
+        pin_dir: args.pins.pin_dir,
+        combined_services: args.combined_services,
+        cleanup_on_exit: args.cleanup_on_exit,
+        drain_timeout: Duration::from_secs(args.drain_timeout.into()),
+        max_flows: args.max_flows,
+        nat_ports: args.nat_ports.map(|range| range.0),
+        workers: args.workers,
+    })
+}
