@@ -10,8 +10,7 @@ use crate::{Addr, Be16, layout::map_type};
 ///
 /// # Layout
 /// 40 bytes, align 4. All zero means "no such backend"; index 0 ([`crate::REFUSE`]) always is.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Backend {
     /// Address of the backend.

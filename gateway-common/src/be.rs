@@ -3,8 +3,21 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A 16-bit value in network byte order.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Eq,
+    Hash,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout,
+)]
 #[repr(transparent)]
 pub struct Be16(u16);
 
@@ -31,8 +44,21 @@ impl Be16 {
 }
 
 /// A 32-bit value in network byte order.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Eq,
+    Hash,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout,
+)]
 #[repr(transparent)]
 pub struct Be32(u32);
 
@@ -62,8 +88,21 @@ impl Be32 {
 ///
 /// # Layout
 /// 16 bytes, align 4, network order.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Eq,
+    Hash,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout,
+)]
 #[repr(transparent)]
 pub struct Addr(pub [Be32; 4]);
 

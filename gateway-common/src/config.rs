@@ -8,8 +8,7 @@ use crate::layout::map_type;
 ///
 /// # Layout
 /// 24 bytes, align 8.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Config {
     /// Key of the flow hash. Nodes that must choose alike share it; clients must not know it, or they could aim

@@ -10,8 +10,7 @@ use crate::layout::map_type;
 /// 16 bytes, align 8.
 /// # Units
 /// Packets as the program saw them (a GSO packet counts once); bytes on the wire from the Ethernet header on.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Count {
     /// Packets.
@@ -27,8 +26,7 @@ map_type!(Count, size = 16, offsets = { packets: 0, bytes: 8 });
 /// 40 bytes, align 8.
 /// # Units
 /// As [`Count`]; flows are those that began here.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct ServiceCount {
     /// Flows that began.

@@ -8,8 +8,7 @@ use crate::layout::map_type;
 ///
 /// # Layout
 /// 4 bytes, align 4.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Device {
     /// Bits of [`device_flags`].

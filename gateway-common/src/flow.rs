@@ -8,8 +8,7 @@ use crate::{Be16, Be32, layout::map_type};
 ///
 /// # Layout
 /// 12 bytes, align 4; `pad` is zero.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct FlowKey4 {
     /// Client address.
@@ -27,8 +26,7 @@ map_type!(FlowKey4, size = 12, offsets = { client: 0, service: 4, port: 8 });
 ///
 /// # Layout
 /// 24 bytes, align 4; `pad` is zero.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct FlowKey6 {
     /// Client address.
@@ -49,8 +47,7 @@ map_type!(FlowKey6, size = 24, offsets = { client: 0, service: 16, port: 20 });
 /// # Ordering
 /// Written by the kernel programs through the looked-up pointer, without a lock: each field is written whole and
 /// a lost update of `seen` costs nothing.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Flow {
     /// Backend id.

@@ -8,8 +8,7 @@ use crate::{Be16, Be32, layout::map_type};
 ///
 /// # Layout
 /// 16 bytes, align 4; `pad` is zero.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct ReplyKey4 {
     /// Backend address (the packet's source).
@@ -31,8 +30,7 @@ map_type!(ReplyKey4, size = 16, offsets = { backend: 0, node: 4, backend_port: 8
 ///
 /// # Layout
 /// 40 bytes, align 4; `pad` is zero.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct ReplyKey6 {
     /// Backend address (the packet's source).
@@ -54,8 +52,7 @@ map_type!(ReplyKey6, size = 40, offsets = { backend: 0, node: 16, backend_port: 
 ///
 /// # Layout
 /// 32 bytes, align 4.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Reply4 {
     /// Client address: the new destination.
@@ -85,8 +82,7 @@ map_type!(Reply4, size = 32, offsets = { client: 0, address: 4, client_port: 8, 
 ///
 /// # Layout
 /// 56 bytes, align 4.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Reply6 {
     /// Client address: the new destination.

@@ -8,8 +8,9 @@ use crate::{Addr, Be16, layout::map_type};
 ///
 /// # Layout
 /// 20 bytes, align 4. `protocol` is [`crate::TCP`] or [`crate::UDP`]; `pad` is zero.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct ServiceKey {
     /// Address of the listener.
@@ -27,8 +28,7 @@ map_type!(ServiceKey, size = 20, offsets = { address: 0, port: 16, protocol: 18 
 ///
 /// # Layout
 /// 8 bytes, align 4.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[derive(FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Service {
     /// Index of the table in `gw_tables` and of the counters in `gw_service_stat`; part of every flow's key.

@@ -4,6 +4,7 @@
 //! (the compiler of the kernel programs) and `packages` (the distribution's packages).
 #![forbid(unsafe_code)]
 
+mod bench;
 mod bpf;
 mod build;
 mod exec;
@@ -40,6 +41,8 @@ enum Task {
     Test(test::Options),
     /// Formatting, clippy for both targets, licences, docs and the house rules.
     Lint(lint::Options),
+    /// Measures, and prints what the documents quote.
+    Bench(bench::Options),
     /// The lab of `run`, without the daemon.
     Lab(lab::Options),
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::Run(options) => run::run(&options, &root),
         Task::Test(options) => test::run(&options, &root),
         Task::Lint(options) => lint::run(&options, &root),
+        Task::Bench(options) => bench::run(&options, &root),
         Task::Lab(options) => lab::run(&options, &root),
     };
     match done {
