@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     pin::pin,
     sync::{
         Arc,
@@ -12,6 +12,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderValue;
 use hyper::{
     server::conn::{http1, http2},
     service::service_fn,
@@ -20,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
     net::TcpStream,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -39,13 +40,17 @@ use super::{
 /// What a client speaking HTTP/2 by prior knowledge begins with (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// See [`overdue`].
+const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
+
 /// What the requests of a connection share.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) worker: Arc<Worker>,
     /// The socket that accepted it.
     pub(crate) bind: SocketAddr,
-    pub(crate) client: IpAddr,
+    /// The client's address, as `X-Forwarded-For` has it.
+    pub(crate) client: HeaderValue,
     pub(crate) tls: bool,
     /// What TLS was opened for; none without SNI and without TLS.
     pub(crate) server_name: Host,
@@ -64,14 +69,10 @@ pub(crate) async fn serve(
     drain: CancellationToken,
 ) {
     let Some(config) = worker.view().snapshot.binds.get(&bind).map(|bind| bind.tls.clone()) else { return };
-    // Small responses must not wait for the acknowledgement of earlier ones.
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
     let mut connection = Connection {
         worker,
         bind,
-        client: peer.ip().to_canonical(),
+        client: client_address(peer),
         tls: config.is_some(),
         server_name: Host::NONE,
         heads: None,
@@ -80,7 +81,11 @@ pub(crate) async fn serve(
     let patience = connection.worker.settings.handshake_timeout;
     let Some(config) = config else {
         let mut stream = stream;
-        if let Ok(Ok((prefix, http2))) = timeout(patience, detect(&mut stream)).await {
+        let detected = tokio::select! {
+            detected = timeout(patience, detect(&mut stream)) => detected,
+            () = overdue(&connection.drain) => return,
+        };
+        if let Ok(Ok((prefix, http2))) = detected {
             connection.speak(stream, prefix, http2).await;
         }
         return;
@@ -95,6 +100,18 @@ pub(crate) async fn serve(
     connection.server_name = name.unwrap_or(Host::NONE);
     let http2 = session.alpn_protocol() == Some(b"h2");
     connection.speak(stream, Bytes::new(), http2).await;
+}
+
+fn client_address(peer: SocketAddr) -> HeaderValue {
+    // An address is nothing but digits, letters, dots and colons.
+    HeaderValue::try_from(peer.ip().to_canonical().to_string()).unwrap_or(HeaderValue::from_static("unknown"))
+}
+
+/// Returns when a draining connection has been given its chance to send something: it may have been accepted only
+/// because its listener closed, with a request on the way.
+async fn overdue(drain: &CancellationToken) {
+    drain.cancelled().await;
+    sleep(DRAIN_PATIENCE).await;
 }
 
 /// Reads until it is clear whether the client speaks HTTP/2; returns what was read.
@@ -221,7 +238,7 @@ impl Busy {
     async fn idle(&self, after: Duration) {
         let mut seen = self.begun.load(Relaxed);
         loop {
-            tokio::time::sleep(after).await;
+            sleep(after).await;
             let begun = self.begun.load(Relaxed);
             if begun == seen && self.open.load(Relaxed) == 0 {
                 return;

@@ -5,8 +5,6 @@
 //! `X-Forwarded-Host` set anew, since nothing says which clients to trust with them. `Host` stays as the client sent
 //! it. `Via` is not added: backends take it as a reason to switch off compression and caching.
 
-use std::{fmt::Write as _, net::IpAddr};
-
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header,
     request::Parts,
@@ -25,15 +23,15 @@ const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
 /// The client's side of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Client {
-    pub(crate) address: IpAddr,
+pub(crate) struct Client<'a> {
+    pub(crate) address: &'a HeaderValue,
     pub(crate) tls: bool,
 }
 
 /// Makes the head of a request what it will be for any backend: `Host` set, connection's headers gone, the origin told.
 ///
 /// Keeps `te: trailers`, and with `upgrade` also `upgrade`.
-pub(crate) fn prepare_request(parts: &mut Parts, client: Client, upgrade: bool) {
+pub(crate) fn prepare_request(parts: &mut Parts, client: Client<'_>, upgrade: bool) {
     let headers = &mut parts.headers;
     let upgrade = if upgrade { headers.get(header::UPGRADE).cloned() } else { None };
     let trailers = headers.get_all(header::TE).iter().any(|value| has_token(value, "trailers"));
@@ -58,19 +56,16 @@ pub(crate) fn prepare_request(parts: &mut Parts, client: Client, upgrade: bool) 
     tell_origin(headers, client);
 }
 
-fn tell_origin(headers: &mut HeaderMap, client: Client) {
-    let mut chain = String::with_capacity(64);
-    for line in headers.get_all(X_FORWARDED_FOR) {
-        if let Ok(line) = line.to_str() {
-            chain.push_str(line);
-            chain.push_str(", ");
-        }
-    }
-    // Writing to a string does not fail.
-    let _ = write!(chain, "{}", client.address);
-    if let Ok(chain) = HeaderValue::try_from(chain) {
-        headers.insert(X_FORWARDED_FOR, chain);
-    }
+fn tell_origin(headers: &mut HeaderMap, client: Client<'_>) {
+    // Most requests come from clients that are no proxies: nothing has to be built for them.
+    let chain = if headers.contains_key(X_FORWARDED_FOR) {
+        let known = headers.get_all(X_FORWARDED_FOR).iter().map(HeaderValue::as_bytes);
+        let chain: Vec<&[u8]> = known.chain([client.address.as_bytes()]).collect();
+        HeaderValue::from_bytes(&chain.join(&b", "[..])).ok()
+    } else {
+        None
+    };
+    headers.insert(X_FORWARDED_FOR, chain.unwrap_or_else(|| client.address.clone()));
     let scheme = HeaderValue::from_static(if client.tls { "https" } else { "http" });
     headers.insert(X_FORWARDED_PROTO, scheme);
     match headers.get(header::HOST).cloned() {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::{net::TcpListener, time::sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,10 @@ use super::worker::Worker;
 
 /// Connections that wait for a worker.
 const BACKLOG: i32 = 4_096;
+/// After so long without a byte the kernel asks whether the peer lives.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+/// Between two such questions.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Pause after the process ran out of something, so that an accept that cannot succeed does not spin.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 
@@ -46,6 +50,10 @@ fn bound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     // Connections of a listener that was there before may still be closing.
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
+    // Accepted connections inherit these: small responses must not wait for the acknowledgement of earlier ones, and
+    // a peer that is gone without a word is noticed.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL))?;
     // Addresses of Gateways come and go on their own time.
     match address {
         SocketAddr::V4(_) => socket.set_freebind_v4(true)?,

@@ -186,7 +186,7 @@ async fn forward(
     if !upgrade && body.is_empty() {
         connection.next_head();
     }
-    prepare_request(&mut parts, Client { address: connection.client, tls: connection.tls }, upgrade);
+    prepare_request(&mut parts, Client { address: &connection.client, tls: connection.tls }, upgrade);
     rule.filters.request_headers(&mut parts.headers);
     address_request(&mut parts, protocol, !body.is_empty())?;
     let endpoints = view.endpoints(service, index);
