@@ -1,6 +1,6 @@
 //! What the programs have counted.
 
-use std::{collections::BTreeMap, ops::Add};
+use std::collections::BTreeMap;
 
 use gateway_common::{
     Count, Entry, Outcome, ServiceCount,
@@ -36,7 +36,8 @@ impl Counters {
     pub fn outcome(&self, entry: Entry, outcome: Outcome) -> Count {
         let mut all = self.outcomes.iter();
         all.find(|count| count.entry == entry && count.outcome == outcome)
-            .map_or(Count::default(), |count| count.count)
+            .map(|count| count.count)
+            .unwrap_or_default()
     }
 }
 
@@ -72,7 +73,7 @@ impl Kernel {
 }
 
 fn sum(values: &[ServiceCount]) -> ServiceCount {
-    let of = |field: fn(&ServiceCount) -> u64| values.iter().map(field).fold(0, u64::add);
+    let of = |field: fn(&ServiceCount) -> u64| values.iter().map(field).sum();
     ServiceCount {
         flows: of(|count| count.flows),
         packets_in: of(|count| count.packets_in),

@@ -96,7 +96,7 @@ impl Maps {
     /// What adopted maps hold. Names, listeners and shares are not in them.
     pub(super) fn read_ledger(&self) -> Result<Ledger, Error> {
         let mut services = Vec::new();
-        for entry in self.services.iter() {
+        for entry in &self.services {
             let (key, service) = entry.map_err(Error::map(SERVICES))?;
             if let Some(frontend) = frontend(key) {
                 let held = HeldService {

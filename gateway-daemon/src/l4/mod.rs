@@ -165,11 +165,9 @@ fn load(pins: &Pins, max_flows: u32) -> Result<Ebpf, Error> {
 fn random_key() -> Result<[u64; 2], Error> {
     use std::io::Read as _;
 
-    let mut key = [0; 16];
+    let mut words = [[0; 8]; 2];
     std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut key))
+        .and_then(|mut file| file.read_exact(words.as_flattened_mut()))
         .map_err(|source| Error::File { path: "/dev/urandom".into(), source })?;
-    let key = u128::from_ne_bytes(key);
-    // Cut in two on purpose.
-    Ok([key as u64, (key >> 64) as u64])
+    Ok(words.map(u64::from_ne_bytes))
 }

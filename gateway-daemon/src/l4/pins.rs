@@ -125,10 +125,10 @@ fn sizes(map: &str) -> (usize, usize) {
 
 /// Whether the folder is, or would be made, on a BPF file system.
 fn is_bpffs(dir: &Path) -> Result<bool, Error> {
-    let nearest = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let nearest = dir.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("/"));
     let found = rustix::fs::statfs(nearest)
         .map_err(|source| Error::File { path: nearest.to_owned(), source: source.into() })?;
-    Ok(i64::from(found.f_type) == BPFFS_MAGIC)
+    Ok(found.f_type == BPFFS_MAGIC)
 }
 
 /// Mounts a BPF file system, unless another process does so at the same moment.

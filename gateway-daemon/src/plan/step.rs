@@ -123,13 +123,15 @@ pub fn entries(shares: &[TableShare]) -> Vec<TableEntry> {
 /// Two words that name a backend, equal on every node whatever ids backends have there.
 fn identity(address: SocketAddr) -> [u64; 2] {
     let ip = match address.ip() {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(v6) => v6.to_bits(),
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
     };
-    // Cut in two on purpose. The keys are part of the contract between nodes, like the table's.
-    let word = |key| {
-        SipHash::new([key, 0]).word((ip >> 64) as u64).word(ip as u64).word(address.port().into()).finish()
-    };
+    let segments = ip.segments();
+    let (high, low) = segments.split_at(4);
+    let half = |segments: &[u16]| segments.iter().fold(0, |word, segment| word << 16 | u64::from(*segment));
+    // The keys are part of the contract between nodes, like the table's.
+    let word =
+        |key| SipHash::new([key, 0]).word(half(high)).word(half(low)).word(address.port().into()).finish();
     [word(0x6261_636b), word(0x656e_6473)]
 }
 

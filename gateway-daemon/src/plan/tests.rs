@@ -273,7 +273,7 @@ fn an_incarnation_wraps_past_zero() {
 
 #[test]
 fn what_does_not_fit_is_refused_whole() {
-    let many: Vec<_> = (1..=MAX_SERVICES as u16).map(|port| service(port, &[])).collect();
+    let many: Vec<_> = (1..=u16::try_from(MAX_SERVICES).unwrap()).map(|port| service(port, &[])).collect();
     let plan = |model: &[Service]| plan(&Ledger::default(), model, &sources(), Duration::ZERO, DRAIN);
     assert!(plan(&many[1..]).is_ok());
     assert_eq!(plan(&many), Err(Error::TooManyServices));

@@ -128,7 +128,7 @@ impl Record {
     }
 
     fn write(&self, changes: &Changes) -> io::Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let folder = self.path.parent().unwrap_or_else(|| Path::new("/"));
         if *changes == Changes::default() {
             return match fs::remove_file(&self.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -269,7 +269,7 @@ fn maps_of_another_layout_are_refused_with_what_to_do() {
 
 #[test]
 fn the_kernel_knows_which_devices_transmit_redirected_packets() {
-    on_node(|mut node| async move {
+    on_node(|node| async move {
         let mut kernel = node.open_kernel();
         let mut events = net::Events::open().unwrap();
         let near = node.device("near").await;
@@ -298,5 +298,34 @@ fn the_kernel_knows_which_devices_transmit_redirected_packets() {
         assert_eq!(devices.get(&near.index, 0).unwrap().flags, gateway_common::device_flags::XDP_TRANSMIT);
         kernel.set_devices(&BTreeMap::new()).unwrap();
         assert!(devices.get(&near.index, 0).is_err());
+    });
+}
+
+#[test]
+fn a_device_that_goes_and_comes_back_is_attached_anew() {
+    on_node(|node| async move {
+        let recreate = async || {
+            let links = crate::node::handle().link();
+            links.del(node.device("plain").await.index).execute().await.unwrap();
+            links.add(rtnetlink::LinkBridge::new("plain").build()).execute().await.unwrap();
+            node.device("plain").await
+        };
+        let pin = |index: u32| node.pin_dir().join(format!("link_tc_{index}"));
+        let mut kernel = node.open_kernel();
+        let first = node.device("plain").await;
+        kernel.attach(&[(first.clone(), Mode::Tc)]).unwrap();
+
+        let second = recreate().await;
+        assert_ne!(first.index, second.index);
+        kernel.attach(&[(second.clone(), Mode::Tc)]).unwrap();
+        assert_eq!(tc_programs("plain"), 1);
+        assert!(!pin(first.index).exists());
+
+        // The dead link of a device that is gone stands where the new device's link would: as if the index had been
+        // given out again.
+        let third = recreate().await;
+        fs::rename(pin(second.index), pin(third.index)).unwrap();
+        kernel.attach(&[(third, Mode::Tc)]).unwrap();
+        assert_eq!(tc_programs("plain"), 1);
     });
 }

@@ -132,7 +132,7 @@ fn the_ways_to_backends() {
 
 #[test]
 fn neighbours_are_resolved_before_they_are_needed() {
-    on_node(|mut node| async move {
+    on_node(|node| async move {
         node.in_far(|_| async {
             add_address("far", "198.18.1.1", 24).await;
             add_address("far", "2001:db8:1::1", 64).await;

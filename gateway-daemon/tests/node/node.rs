@@ -52,7 +52,7 @@ impl Node {
         let links = handle.link();
         links.add(LinkVeth::new("near", "far").build()).execute().await.unwrap();
         links.add(LinkBridge::new("plain").build()).execute().await.unwrap();
-        let mut node =
+        let node =
             Self { network: Network::open().unwrap(), far, near, folder: tempfile::tempdir().unwrap() };
         let index = node.device("far").await.index;
         let move_far =
@@ -66,14 +66,14 @@ impl Node {
     }
 
     /// Does something in the other namespace.
-    pub(crate) async fn in_far<F: Future>(&mut self, work: impl FnOnce(Network) -> F) -> F::Output {
+    pub(crate) async fn in_far<F: Future>(&self, work: impl FnOnce(Network) -> F) -> F::Output {
         move_into_link_name_space(self.far.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
         let output = work(Network::open().unwrap()).await;
         self.enter_near();
         output
     }
 
-    fn enter_near(&mut self) {
+    fn enter_near(&self) {
         move_into_link_name_space(self.near.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
     }
 
