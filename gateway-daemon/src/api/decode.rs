@@ -30,13 +30,11 @@ pub fn decode(document: &Arc<Node>, file: &Arc<str>, said: &mut Vec<Diagnostic>)
         return items.iter().flat_map(|item| decode(item, file, said)).collect();
     }
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    match decode_kind(group, version, kind, &origin, said) {
-        Some(resource) => resource.into_iter().collect(),
-        None => {
-            said.push(unknown_kind(group, kind, &origin));
-            Vec::new()
-        }
+    let decoded = decode_kind(group, version, kind, &origin, said);
+    if decoded.is_none() {
+        said.push(unknown_kind(group, kind, &origin));
     }
+    decoded.flatten().into_iter().collect()
 }
 
 /// What `apiVersion` and `kind` say.
@@ -152,19 +150,16 @@ fn document_violations<S: Kind>(version: &str, root: &Node) -> Vec<Violation> {
             format!("{} is not read in version {version}: write `{group}{}`", S::KIND, S::VERSIONS[0]);
         violations.push(Violation { at: root.find("apiVersion"), code: "unknown-version", message });
     }
-    match root.entry("metadata") {
-        Some(entry) => {
-            violations.extend(schema::check(&entry.value, entry.at, &Schema::Object(&METADATA), "metadata"));
-            if let Some(namespace) = entry.value.entry("namespace").filter(|_| !S::NAMESPACED) {
-                let message =
-                    format!("metadata.namespace means nothing here, since a {} has none: remove it", S::KIND);
-                violations.push(Violation { at: namespace.at, code: "unknown-field", message });
-            }
+    if let Some(entry) = root.entry("metadata") {
+        violations.extend(schema::check(&entry.value, entry.at, &Schema::Object(&METADATA), "metadata"));
+        if let Some(namespace) = entry.value.entry("namespace").filter(|_| !S::NAMESPACED) {
+            let message =
+                format!("metadata.namespace means nothing here, since a {} has none: remove it", S::KIND);
+            violations.push(Violation { at: namespace.at, code: "unknown-field", message });
         }
-        None => {
-            let message = "metadata is missing: it is required, with a name".to_owned();
-            violations.push(Violation { at: root.at, code: "missing-field", message });
-        }
+    } else {
+        let message = "metadata is missing: it is required, with a name".to_owned();
+        violations.push(Violation { at: root.at, code: "missing-field", message });
     }
     let Value::Map(entries) = &root.value else { return violations };
     if S::UNDER_SPEC {

@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// The value of a key that is there and not null.
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub fn get(&self, key: &str) -> Option<&Self> {
         self.entry(key).map(|entry| &*entry.value)
     }
 
@@ -116,7 +116,7 @@ impl Node {
         at
     }
 
-    fn item(&self, index: &str) -> Option<&Node> {
+    fn item(&self, index: &str) -> Option<&Self> {
         match &self.value {
             Value::List(items) => items.get(index.parse::<usize>().ok()?).map(|item| &**item),
             _ => None,

@@ -29,7 +29,7 @@ pub(super) enum Schema {
     /// A sequence.
     List(&'static List),
     /// A mapping with at most so many keys that are free.
-    Map(usize, &'static Schema),
+    Map(usize, &'static Self),
     /// A mapping with these fields.
     Object(&'static Object),
 }
@@ -179,7 +179,9 @@ fn fields(node: &Node, key: Position, object: &Object, path: &str, out: &mut Vec
             let message = format!("{} is a field of versions before v1: {instead}", inside(&entry.key));
             out.push(Violation { at: entry.at, code: "removed-field", message });
         } else {
-            let names: Vec<&str> = known().map(|(name, _)| *name).collect();
+            // What is there already was not misspelt.
+            let names: Vec<&str> =
+                known().map(|(name, _)| *name).filter(|name| node.entry(name).is_none()).collect();
             let place = if path.is_empty() { String::new() } else { format!(" in {path}") };
             let hint = suggestion(&entry.key, &names);
             let message = format!("there is no field `{}`{place}: {hint}", entry.key);

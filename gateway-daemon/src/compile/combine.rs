@@ -128,8 +128,7 @@ impl Identity {
     fn cut(&self, everything: &str) -> String {
         let first = self.backends.first().map(Backend::name).unwrap_or_default();
         let digest = Sha256::digest(everything.as_bytes());
-        let hash: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("httproute.{}.svc.{first}_combined.{hash}", self.namespace)
+        format!("httproute.{}.svc.{first}_combined.{digest:x}", self.namespace)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use super::{
@@ -128,8 +129,8 @@ fn gateway<'a>(cx: &mut Context<'a>, object: &'a Object<api::Gateway>, class: Cl
     if spec.default_scope.as_deref() == Some("All") {
         cx.no_effect(object, "spec.defaultScope");
     }
-    let (addresses, address_problem, unreachable) = addresses(cx, object);
-    let refused = refused.or(address_problem.map(|problem| ("spec.addresses", problem)));
+    let (addresses, unsupported, unreachable) = addresses(cx, object);
+    let refused = refused.or_else(|| Some(("spec.addresses", unsupported?)));
     if let Some((path, problem)) = &refused {
         cx.error(object, path, problem);
     }
@@ -416,7 +417,7 @@ impl Listener<'_> {
     fn add_to_proxy(&self, address: IpAddr, proxy: &mut l7::Proxy) {
         for rule in &self.rules {
             if let Action::Forward(service) = &rule.action {
-                proxy.services.insert(service.name.clone(), service.clone());
+                proxy.services.insert(service.name.clone(), Arc::clone(service));
             }
         }
         let bind = proxy.binds.entry(SocketAddr::new(address, self.spec.port)).or_insert_with(|| l7::Bind {

@@ -83,7 +83,7 @@ fn method(written: &HttpMatch, path: &str) -> Result<Option<::http::Method>, Unu
     let parse = |method: &String| {
         method
             .parse()
-            .map_err(|_| Unusable::new(format!("{path}.method"), format!("{method} is not a method")))
+            .map_err(|_invalid| Unusable::new(format!("{path}.method"), format!("{method} is not a method")))
     };
     written.method.as_ref().map(parse).transpose()
 }

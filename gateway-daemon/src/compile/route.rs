@@ -33,7 +33,8 @@ pub(super) struct Verdict {
 /// The rules of a route, before it is attached.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
-    pub(super) rules: Vec<Rule>,
+    /// Those that have requests, though perhaps only to answer them with an error.
+    pub(super) compiled: Vec<Rule>,
     /// How many were written.
     pub(super) count: usize,
     /// Rules that cannot be honoured, each with the reason.
@@ -63,13 +64,13 @@ pub(super) fn routes(cx: &mut Context<'_>, gateways: &mut [Gateway<'_>], statuse
                 let spec = &object.spec;
                 let rules = http::rules(cx, &mut services, object);
                 let default = spec.use_default_gateways.as_deref();
-                finish(cx, gateways, statuses, object, (&spec.parent_refs, &spec.hostnames, default), rules);
+                finish(cx, gateways, statuses, object, (&spec.parent_refs, &spec.hostnames, default), &rules);
             }
             Route::Grpc(object) => {
                 let spec = &object.spec;
                 let rules = grpc::rules(cx, &mut services, object);
                 let default = spec.use_default_gateways.as_deref();
-                finish(cx, gateways, statuses, object, (&spec.parent_refs, &spec.hostnames, default), rules);
+                finish(cx, gateways, statuses, object, (&spec.parent_refs, &spec.hostnames, default), &rules);
             }
         }
     }
@@ -83,14 +84,14 @@ fn finish<S: Kind>(
     statuses: &mut Statuses,
     object: &Object<S>,
     (parent_refs, hostnames, default): (&[ParentRef], &[String], Option<&str>),
-    compiled: Rules,
+    rules: &Rules,
 ) {
     if default == Some("All") {
         cx.no_effect(object, "spec.useDefaultGateways");
     }
     let hostnames: Vec<Hostname> = hostnames.iter().map(|text| hostname(text)).collect();
     let parents = attach(cx, gateways, object, parent_refs, &hostnames);
-    let verdict = verdict(&compiled);
+    let verdict = verdict(rules);
     let mut served = std::collections::BTreeSet::new();
     for attachment in parents.iter().filter_map(|parent| parent.outcome.as_ref().ok()).flatten() {
         if !served.insert((attachment.gateway, attachment.listener)) {
@@ -99,8 +100,8 @@ fn finish<S: Kind>(
         let listener = &mut gateways[attachment.gateway].listeners[attachment.listener];
         listener.attached_routes += usize::from(verdict.unsupported.is_none());
         listener.rules.extend(
-            compiled
-                .rules
+            rules
+                .compiled
                 .iter()
                 .map(|rule| Rule { hostnames: attachment.hostnames.clone(), ..rule.clone() }),
         );

@@ -152,11 +152,11 @@ pub(super) fn pattern(text: &str, path: &str) -> Result<Pattern, Unusable> {
 }
 
 fn header_name(text: &str) -> Result<HeaderName, String> {
-    text.parse().map_err(|_| format!("`{text}` is not the name of a header"))
+    text.parse().map_err(|_invalid| format!("`{text}` is not the name of a header"))
 }
 
 fn header_value(text: &str) -> Result<HeaderValue, String> {
-    HeaderValue::from_str(text).map_err(|_| "this is not the value of a header".to_owned())
+    HeaderValue::from_str(text).map_err(|_invalid| "this is not the value of a header".to_owned())
 }
 
 /// A rule on its way into the model.
@@ -187,9 +187,9 @@ impl<'a, S: Kind> Draft<'a, S> {
         filters: Result<Vec<l7::Filter>, Unusable>,
     ) {
         let (mut good, mut wrong) = (Vec::new(), None);
-        for matched in matches {
-            match matched {
-                Ok(matched) => good.push(matched),
+        for one in matches {
+            match one {
+                Ok(one) => good.push(one),
                 Err(unusable) => wrong = wrong.or(Some(unusable)),
             }
         }
@@ -209,7 +209,7 @@ impl<'a, S: Kind> Draft<'a, S> {
         // None of its matches can be read: no request is this rule's.
         if !good.is_empty() {
             let hostnames = Vec::new();
-            rules.rules.push(Rule { name: self.name, kind, hostnames, matches: good, filters, action });
+            rules.compiled.push(Rule { name: self.name, kind, hostnames, matches: good, filters, action });
         }
     }
 

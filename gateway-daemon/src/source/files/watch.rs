@@ -18,7 +18,7 @@ use notify::{
 };
 use tokio::sync::watch as channel;
 
-use super::{Loader, scan::scan};
+use super::{Load, Loader, scan::scan};
 use crate::{
     api::{Diagnostic, Severity},
     source::Loaded,
@@ -68,29 +68,29 @@ enum Wake {
 pub fn watch(paths: Vec<PathBuf>) -> io::Result<Watch> {
     let (wake, woken) = mpsc::channel();
     let events = wake.clone();
-    let mut directories = Directories { watcher: None, watched: BTreeSet::new(), fault: None };
+    let mut directories = Directories::default();
     // The thread hears of every event as long as it lives; afterwards nobody needs to.
     match notify::recommended_watcher(move |event| drop(events.send(Wake::Changed(event)))) {
         Ok(watcher) => directories.watcher = Some(watcher),
         Err(error) => directories.fault = Some(not_watched(&error)),
     }
-    let mut loader = Loader::new(paths);
-    let first = load(&mut loader, &mut directories).0;
+    let mut files = Loader::new(paths);
+    let first = load(&mut files, &mut directories).0;
     let (publish, loaded) = channel::channel(Arc::new(first));
     thread::Builder::new()
         .name("source-files".to_owned())
-        .spawn(move || run(&woken, &mut loader, &mut directories, &publish))?;
+        .spawn(move || run(&woken, &mut files, &mut directories, &publish))?;
     Ok(Watch { loaded, wake })
 }
 
 fn run(
     woken: &mpsc::Receiver<Wake>,
-    loader: &mut Loader,
+    files: &mut Loader,
     directories: &mut Directories,
     publish: &channel::Sender<Arc<Loaded>>,
 ) {
     while let Some(forced) = wait(woken, directories) {
-        let (loaded, changed) = load(loader, directories);
+        let (loaded, changed) = load(files, directories);
         if (changed || forced) && publish.send(Arc::new(loaded)).is_err() {
             return;
         }
@@ -103,7 +103,7 @@ fn wait(woken: &mpsc::Receiver<Wake>, directories: &mut Directories) -> Option<b
     let mut deadline = None;
     loop {
         let next = match deadline {
-            None => woken.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+            None => woken.recv().map_err(|_closed| mpsc::RecvTimeoutError::Disconnected),
             Some(deadline) => {
                 woken.recv_timeout(QUIET.min(Instant::saturating_duration_since(&deadline, Instant::now())))
             }
@@ -124,21 +124,21 @@ fn wait(woken: &mpsc::Receiver<Wake>, directories: &mut Directories) -> Option<b
 }
 
 /// Watches what there is, then reads it: a change in between makes an event.
-fn load(loader: &mut Loader, directories: &mut Directories) -> (Loaded, bool) {
+fn load(files: &mut Loader, directories: &mut Directories) -> (Loaded, bool) {
     let before = directories.fault.clone();
     let scan = loop {
-        let scan = scan(&loader.paths);
+        let scan = scan(&files.paths);
         if !directories.follow(&scan.directories) {
             break scan;
         }
     };
-    let load = loader.load_scanned(scan);
-    let mut loaded = load.loaded;
+    let Load { mut loaded, changed } = files.load_scanned(scan);
     loaded.faults.extend(directories.fault.clone());
-    (loaded, load.changed || directories.fault != before)
+    (loaded, changed || directories.fault != before)
 }
 
 /// Directories being watched.
+#[derive(Default)]
 struct Directories {
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
