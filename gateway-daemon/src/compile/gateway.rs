@@ -9,12 +9,12 @@ use std::{
 use super::{
     Context, by_age, certificate,
     class::Class,
-    l4,
+    conflict, l4,
     status::{
-        ACCEPTED, ADDRESS_NOT_ASSIGNED, ADDRESS_NOT_USABLE, Condition, GatewayStatus, HOSTNAME_CONFLICT,
-        INVALID, INVALID_PARAMETERS, INVALID_ROUTE_KINDS, LISTENERS_NOT_VALID, ListenerStatus, NO_CONFLICTS,
-        PORT_UNAVAILABLE, PROGRAMMED, PROTOCOL_CONFLICT, Problem, RESOLVED_REFS, Statuses,
-        UNSUPPORTED_ADDRESS, UNSUPPORTED_PROTOCOL, UNSUPPORTED_VALUE,
+        ACCEPTED, ADDRESS_NOT_ASSIGNED, ADDRESS_NOT_USABLE, Condition, GatewayStatus, INVALID,
+        INVALID_PARAMETERS, INVALID_ROUTE_KINDS, LISTENERS_NOT_VALID, ListenerStatus, NO_CONFLICTS,
+        PROGRAMMED, Problem, RESOLVED_REFS, Statuses, UNSUPPORTED_ADDRESS, UNSUPPORTED_PROTOCOL,
+        UNSUPPORTED_VALUE,
     },
 };
 use crate::{
@@ -32,9 +32,9 @@ use crate::{
 pub(super) struct Gateway<'a> {
     pub(super) object: &'a Object<api::Gateway>,
     pub(super) listeners: Vec<Listener<'a>>,
-    addresses: Vec<IpAddr>,
+    pub(super) addresses: Vec<IpAddr>,
     /// Why it is not served at all.
-    refused: Option<Problem>,
+    pub(super) refused: Option<Problem>,
     /// Why it is not reached, or not at all its addresses.
     unreachable: Option<Problem>,
 }
@@ -52,11 +52,11 @@ pub(super) struct Listener<'a> {
     /// Rules of HTTPRoutes and GRPCRoutes attached, in order of precedence.
     pub(super) rules: Vec<l7::Rule>,
     name: ListenerName,
-    path: String,
-    protocol: Option<Protocol>,
+    pub(super) path: String,
+    pub(super) protocol: Option<Protocol>,
     certificates: Vec<Certificate>,
-    refused: Option<Problem>,
-    conflicted: Option<Problem>,
+    pub(super) refused: Option<Problem>,
+    pub(super) conflicted: Option<Problem>,
     unresolved: Option<Problem>,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn gateways<'a>(cx: &mut Context<'a>, classes: &BTreeMap<String, Clas
             }
         }
     }
-    share_addresses(cx, &mut gateways);
+    conflict::between_gateways(cx, &mut gateways);
     gateways
 }
 
@@ -136,7 +136,7 @@ fn gateway<'a>(cx: &mut Context<'a>, object: &'a Object<api::Gateway>, class: Cl
     }
     let mut listeners: Vec<Listener<'a>> =
         spec.listeners.iter().enumerate().map(|(index, spec)| listener(cx, object, index, spec)).collect();
-    conflicts(cx, object, &mut listeners);
+    conflict::within_gateway(cx, object, &mut listeners);
     Gateway { object, listeners, addresses, refused: refused.map(|(_, problem)| problem), unreachable }
 }
 
@@ -274,63 +274,9 @@ fn kinds(
     (kinds, problem)
 }
 
-/// Listeners of one Gateway that exclude each other; none of them wins.
-fn conflicts(cx: &mut Context<'_>, object: &Object<api::Gateway>, listeners: &mut [Listener<'_>]) {
-    let found: Vec<Option<Problem>> =
-        listeners.iter().map(|one| listeners.iter().find_map(|other| conflict(one, other))).collect();
-    for (listener, problem) in listeners.iter_mut().zip(found) {
-        if let Some(problem) = &problem {
-            cx.error(object, &format!("{}.port", listener.path), problem);
-        }
-        listener.conflicted = problem;
-    }
-}
-
-fn conflict(one: &Listener<'_>, other: &Listener<'_>) -> Option<Problem> {
-    let (protocol, others) = (one.protocol?, other.protocol?);
-    let udp = |protocol| protocol == Protocol::Udp;
-    if one.name == other.name || one.spec.port != other.spec.port || udp(protocol) != udp(others) {
-        return None;
-    }
-    let (name, port) = (&other.spec.name, one.spec.port);
-    if protocol != others {
-        let message = format!("port {port} has another protocol in listener {name}: use another port");
-        return Some(Problem::new(PROTOCOL_CONFLICT, message));
-    }
-    (one.hostname == other.hostname).then(|| {
-        let message = format!("listener {name} has the same port {port} and hostname: change one of them");
-        Problem::new(HOSTNAME_CONFLICT, message)
-    })
-}
-
-/// Gateways that share an address: a listener that excludes one of an older Gateway is refused.
-fn share_addresses(cx: &mut Context<'_>, gateways: &mut [Gateway<'_>]) {
-    for later in 1..gateways.len() {
-        let (older, rest) = gateways.split_at_mut(later);
-        let gateway = &mut rest[0];
-        for listener in gateway.listeners.iter_mut().filter(|listener| listener.is_valid()) {
-            let rival = older
-                .iter()
-                .filter(|other| other.refused.is_none() && gateway.refused.is_none())
-                .filter(|other| other.addresses.iter().any(|address| gateway.addresses.contains(address)))
-                .flat_map(|other| &other.listeners)
-                .find(|other| other.is_valid() && conflict(listener, other).is_some());
-            if let Some(rival) = rival {
-                let message = format!(
-                    "port {} is taken at this address by listener {}, of an older Gateway",
-                    listener.spec.port, rival.name
-                );
-                let problem = Problem::new(PORT_UNAVAILABLE, message);
-                cx.error(gateway.object, &format!("{}.port", listener.path), &problem);
-                listener.refused = Some(problem);
-            }
-        }
-    }
-}
-
 impl Listener<'_> {
     /// Whether nothing but references may be in its way.
-    fn is_valid(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         self.refused.is_none() && self.conflicted.is_none() && self.protocol.is_some()
     }
 

@@ -11,6 +11,7 @@ mod attach;
 mod certificate;
 mod class;
 mod combine;
+mod conflict;
 mod gateway;
 mod grpc;
 mod http;

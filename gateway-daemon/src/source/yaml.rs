@@ -96,7 +96,7 @@ impl Builder {
                 self.finish(Arc::new(Node { at, value }), anchor, 1, Some((&text, plain)));
             }
             Event::SequenceStart(anchor, tag) => {
-                self.open(at, anchor, tag.as_deref(), Inside::List(Vec::new()))?
+                self.open(at, anchor, tag.as_deref(), Inside::List(Vec::new()))?;
             }
             Event::MappingStart(anchor, tag) => {
                 let inside = Inside::Map { entries: Vec::new(), merged: Vec::new(), key: None };
@@ -173,16 +173,12 @@ impl Builder {
         open.size += size;
         match &mut open.inside {
             Inside::List(items) => items.push(node),
-            Inside::Map { entries, merged, key: pending } => match pending.take() {
-                Some((name, at, plain)) => {
-                    let fault = if plain && name == "<<" {
-                        merge(merged, &node)
-                    } else {
-                        insert(entries, name, at, node)
-                    };
+            Inside::Map { entries, merged, key: pending } => {
+                if let Some((name, at, plain)) = pending.take() {
+                    let merges = plain && name == "<<";
+                    let fault = if merges { merge(merged, &node) } else { insert(entries, name, at, node) };
                     self.output.faults.extend(fault);
-                }
-                None => {
+                } else {
                     let at = node.at;
                     let (name, plain) = key.unwrap_or(("", false));
                     *pending = Some((name.to_owned(), at, plain));
@@ -190,7 +186,7 @@ impl Builder {
                         self.fault(at, "yaml-key", "a key must be a text".into());
                     }
                 }
-            },
+            }
         }
     }
 
@@ -344,12 +340,12 @@ mod tests {
 
     #[test]
     fn an_alias_bomb_is_refused() {
-        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        let mut lines = vec!["a0: &a0 [x, x, x, x, x, x, x, x, x, x]".to_owned()];
         for n in 1..10 {
-            let alias = format!("*a{},", n - 1).repeat(10);
-            text += &format!("a{n}: &a{n} [{alias}]\n");
+            let aliases = format!("*a{},", n - 1).repeat(10);
+            lines.push(format!("a{n}: &a{n} [{aliases}]"));
         }
-        let (_, _, code) = fault(&text);
+        let (_, _, code) = fault(&lines.join("\n"));
         assert_eq!(code, "yaml-alias");
     }
 

@@ -1,0 +1,70 @@
+//! Listeners that exclude each other.
+//!
+//! Within a Gateway none of them wins, as the specification has it. Between Gateways that share an address, which only
+//! happens where no address is left to tell them apart, the older one does.
+
+use super::{
+    Context,
+    gateway::{Gateway, Listener, Protocol},
+    status::{HOSTNAME_CONFLICT, PORT_UNAVAILABLE, PROTOCOL_CONFLICT, Problem},
+};
+use crate::api::{Object, gateway as api};
+
+/// Listeners of one Gateway that exclude each other; none of them wins.
+pub(super) fn within_gateway(
+    cx: &mut Context<'_>,
+    object: &Object<api::Gateway>,
+    listeners: &mut [Listener<'_>],
+) {
+    let found: Vec<Option<Problem>> =
+        listeners.iter().map(|one| listeners.iter().find_map(|other| conflict(one, other))).collect();
+    for (listener, problem) in listeners.iter_mut().zip(found) {
+        if let Some(problem) = &problem {
+            cx.error(object, &format!("{}.port", listener.path), problem);
+        }
+        listener.conflicted = problem;
+    }
+}
+
+fn conflict(one: &Listener<'_>, other: &Listener<'_>) -> Option<Problem> {
+    let (protocol, others) = (one.protocol?, other.protocol?);
+    let udp = |protocol| protocol == Protocol::Udp;
+    if one.name() == other.name() || one.spec.port != other.spec.port || udp(protocol) != udp(others) {
+        return None;
+    }
+    let (name, port) = (&other.spec.name, one.spec.port);
+    if protocol != others {
+        let message = format!("port {port} has another protocol in listener {name}: use another port");
+        return Some(Problem::new(PROTOCOL_CONFLICT, message));
+    }
+    (one.hostname == other.hostname).then(|| {
+        let message = format!("listener {name} has the same port {port} and hostname: change one of them");
+        Problem::new(HOSTNAME_CONFLICT, message)
+    })
+}
+
+/// Gateways that share an address: a listener that excludes one of an older Gateway is refused.
+pub(super) fn between_gateways(cx: &mut Context<'_>, gateways: &mut [Gateway<'_>]) {
+    for later in 1..gateways.len() {
+        let (older, rest) = gateways.split_at_mut(later);
+        let gateway = &mut rest[0];
+        for listener in gateway.listeners.iter_mut().filter(|listener| listener.is_valid()) {
+            let rival = older
+                .iter()
+                .filter(|other| other.refused.is_none() && gateway.refused.is_none())
+                .filter(|other| other.addresses.iter().any(|address| gateway.addresses.contains(address)))
+                .flat_map(|other| &other.listeners)
+                .find(|other| other.is_valid() && conflict(listener, other).is_some());
+            if let Some(rival) = rival {
+                let message = format!(
+                    "port {} is taken at this address by listener {}, of an older Gateway",
+                    listener.spec.port,
+                    rival.name()
+                );
+                let problem = Problem::new(PORT_UNAVAILABLE, message);
+                cx.error(gateway.object, &format!("{}.port", listener.path), &problem);
+                listener.refused = Some(problem);
+            }
+        }
+    }
+}
