@@ -1,10 +1,13 @@
 //! The lab of network namespaces, and every test that needs it.
 //!
 //! `topology` lays out clients, a node and backends; `daemon` runs gatewayd on the node; `backend` and `client` are
-//! the two ends of the traffic; `shares` says whether what was seen fits the weights.
+//! the two ends of the traffic; `shares` says whether what was seen fits the weights. `cluster` is a Kubernetes
+//! cluster in the place of the lab.
 
 pub mod backend;
 pub mod client;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod daemon;
 pub mod http;
 pub mod netns;

@@ -47,7 +47,8 @@ fn orphans(dir: &Path) -> Vec<String> {
 
 fn is_orphan(name: &str) -> bool {
     let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
-    owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+    // A process that has ended and that nobody waited for is still listed, but runs no program.
+    owner.is_some_and(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_err())
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use crate::setup;
 
 /// Options of `build`.
 #[derive(Args, Debug, Default)]
+// Flattened into the options of other tasks, whose group has the same name.
+#[group(skip)]
 pub(crate) struct Options {
     /// Optimised binaries of the daemon and the lab; the kernel programs always are.
     #[arg(long)]

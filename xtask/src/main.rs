@@ -7,10 +7,13 @@
 mod bench;
 mod bpf;
 mod build;
+mod cluster;
+mod conformance;
 mod exec;
 mod lab;
 mod lint;
 mod packages;
+mod programs;
 mod run;
 mod setup;
 mod test;
@@ -45,6 +48,10 @@ enum Task {
     Bench(bench::Options),
     /// The lab of `run`, without the daemon.
     Lab(lab::Options),
+    /// Runs the official suite of the Gateway API against gatewayd and a real Kubernetes control plane; needs root.
+    Conformance(conformance::Options),
+    /// Leaves such a control plane standing to play with, or takes it away.
+    Cluster(cluster::Options),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +65,8 @@ fn main() -> ExitCode {
         Task::Lint(options) => lint::run(&options, &root),
         Task::Bench(options) => bench::run(&options, &root),
         Task::Lab(options) => lab::run(&options, &root),
+        Task::Conformance(options) => conformance::run(&options, &root),
+        Task::Cluster(options) => cluster::run(&options, &root),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

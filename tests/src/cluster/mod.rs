@@ -1,0 +1,31 @@
+//! A real Kubernetes control plane on one machine, with pods that are processes: the bench of the conformance suite.
+//!
+//! ```text
+//! control plane namespace                 node namespace                       one namespace a pod
+//! etcd, kube-apiserver,      veth         kubelet (this process), gatewayd     the suite's own server
+//! kube-controller-manager, ── node0/uplink ──  bridge pods0 ── podN ───────── eth0
+//! the suite as the client
+//! ```
+//! `network` lays that out, `control_plane` starts the left side, `kubelet` plays scheduler and kubelet for what the
+//! Deployment controller asks for, `daemon` starts gatewayd, `suite` runs the official tests and `outcome` judges
+//! them. Everything is a child of this process and dies with it; what the kernel keeps, the next run removes.
+//!
+//! Not here: how the programs are built, which is `cargo xtask conformance`'s business.
+
+mod access;
+mod control_plane;
+mod daemon;
+mod kubelet;
+mod network;
+mod outcome;
+mod process;
+mod programs;
+mod report;
+mod stand;
+mod suite;
+
+pub use network::{CONTROL_ADDRESS, NODE_ADDRESS, SERVICE_RANGE, VIP_RANGE_V4, VIP_RANGE_V6};
+pub use outcome::Expectation;
+pub use programs::{Channel, Programs};
+pub use stand::{Interrupted, Stand, StandOptions, base_path, clean, kubectl_path, owner, ready_path};
+pub use suite::SuiteOptions;

@@ -1,0 +1,160 @@
+//! The namespaces of the bench, their addresses and their routes.
+//!
+//! Nobody has a default route but pods, whose goes to the node. All addresses are from ranges set aside for
+//! benchmarks and for private use, so nothing that leaves by mistake is anybody's.
+
+use std::cell::Cell;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process;
+use std::rc::Rc;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::netns::{self, Netns};
+use crate::reap::PREFIX;
+
+/// Where the API server listens and whence the suite's requests come.
+pub const CONTROL_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+const CONTROL_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x18, 0, 0, 0, 0, 0, 1);
+
+/// The node's `InternalIP`: the kubelet listens there.
+pub const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+pub(super) const NODE_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x18, 0, 0, 0, 0, 0, 2);
+
+/// Addresses for Gateways: the control plane namespace has a route to them through the node, nobody owns them.
+pub const VIP_RANGE_V4: &str = "198.18.64.0/24";
+/// As [`VIP_RANGE_V4`], for IPv6.
+pub const VIP_RANGE_V6: &str = "fd00:18:64::/64";
+
+/// Cluster addresses of Services. No route leads there: gatewayd knows the endpoints.
+pub const SERVICE_RANGE: &str = "198.19.0.0/16,fd00:18:ffff::/112";
+
+/// The node's interface towards clients.
+pub(super) const UPLINK: &str = "uplink";
+/// The node's bridge on which all pods hang. One interface, there from the start, sees all their traffic.
+pub(super) const POD_BRIDGE: &str = "pods0";
+
+/// The second half of the third and the fourth byte number the pods; 0.0 is the network, 0.1 the bridge.
+const POD_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 16, 0);
+const MOST_PODS: u16 = (1 << 12) - 2;
+
+/// The control plane's and the node's namespace, gone when dropped.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub(super) control: Netns,
+    pub(super) node: Netns,
+}
+
+impl Network {
+    /// Makes both and the link between them.
+    ///
+    /// # Errors
+    /// When we are not root or the kernel has no bridges.
+    pub(super) fn create() -> Result<Self> {
+        let control = Netns::create(&name("control"))?;
+        let node = Netns::create(&name("node"))?;
+        control.ip_batch(&[
+            format!("link add node0 type veth peer name {UPLINK} netns {}", node.name()),
+            format!("addr add {CONTROL_ADDRESS}/24 dev node0"),
+            format!("addr add {CONTROL_ADDRESS_V6}/64 dev node0"),
+            "link set node0 up".to_owned(),
+        ])?;
+        let bridge = pod_address(1)?;
+        node.ip_batch(&[
+            format!("addr add {NODE_ADDRESS}/24 dev {UPLINK}"),
+            format!("addr add {NODE_ADDRESS_V6}/64 dev {UPLINK}"),
+            format!("link set {UPLINK} up"),
+            format!("link add {POD_BRIDGE} type bridge"),
+            format!("addr add {}/20 dev {POD_BRIDGE}", bridge.v4),
+            format!("addr add {}/64 dev {POD_BRIDGE}", bridge.v6),
+            format!("link set {POD_BRIDGE} up"),
+        ])?;
+        node.sysctl("ipv4/ip_forward", "1")?;
+        node.sysctl("ipv6/conf/all/forwarding", "1")?;
+        control.ip_batch(&[
+            format!("route add {VIP_RANGE_V4} via {NODE_ADDRESS}"),
+            format!("route add {VIP_RANGE_V6} via {NODE_ADDRESS_V6}"),
+        ])?;
+        Ok(Self { control, node })
+    }
+}
+
+/// Makes namespaces for pods.
+#[derive(Clone, Debug)]
+pub(super) struct PodNetworks {
+    node: Rc<str>,
+    last: Rc<Cell<u16>>,
+}
+
+/// A pod's namespace and addresses.
+#[derive(Debug)]
+pub(super) struct PodNetwork {
+    pub(super) netns: Netns,
+    pub(super) addresses: PodAddresses,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct PodAddresses {
+    pub(super) v4: Ipv4Addr,
+    pub(super) v6: Ipv6Addr,
+}
+
+impl PodAddresses {
+    /// The primary one first.
+    pub(super) fn all(self) -> [IpAddr; 2] {
+        [self.v4.into(), self.v6.into()]
+    }
+}
+
+impl PodNetworks {
+    pub(super) fn of(network: &Network) -> Self {
+        Self { node: network.node.name().into(), last: Rc::new(Cell::new(1)) }
+    }
+
+    /// A namespace on the bridge with addresses that no pod of this run has had.
+    ///
+    /// # Errors
+    /// When the pod range is used up or `ip` fails.
+    pub(super) fn create(&self) -> Result<PodNetwork> {
+        let number = self.last.get() + 1;
+        let addresses = pod_address(number)?;
+        self.last.set(number);
+        let netns = Netns::create(&name(&format!("pod{number}")))?;
+        let bridge = pod_address(1)?;
+        netns.ip_batch(&[
+            format!("link add eth0 type veth peer name pod{number} netns {}", self.node),
+            format!("addr add {}/20 dev eth0", addresses.v4),
+            format!("addr add {}/64 dev eth0", addresses.v6),
+            "link set eth0 up".to_owned(),
+            format!("route add default via {}", bridge.v4),
+            format!("route add default via {}", bridge.v6),
+        ])?;
+        let mut ip = process::Command::new("ip");
+        ip.args(["-netns", &self.node, "link", "set", &format!("pod{number}"), "master", POD_BRIDGE, "up"]);
+        netns::finish(&mut ip).with_context(|| format!("hang pod{number} on the bridge"))?;
+        Ok(PodNetwork { netns, addresses })
+    }
+}
+
+fn pod_address(number: u16) -> Result<PodAddresses> {
+    ensure!(number <= MOST_PODS, "this run has made {MOST_PODS} pods, and there are no more addresses");
+    let v4 = Ipv4Addr::from_bits(POD_NETWORK.to_bits() + u32::from(number));
+    Ok(PodAddresses { v4, v6: Ipv6Addr::new(0xfd00, 0x18, 1, 0, 0, 0, 0, number) })
+}
+
+/// Named after this process, so that [`crate::reap`] knows whether anybody still needs it.
+fn name(what: &str) -> String {
+    format!("{PREFIX}{}-bench-{what}", process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_PODS, pod_address};
+
+    #[test]
+    fn pods_stay_inside_their_range() {
+        assert_eq!(pod_address(1).unwrap().v4.to_string(), "198.18.16.1");
+        assert_eq!(pod_address(MOST_PODS).unwrap().v4.to_string(), "198.18.31.254");
+        assert!(pod_address(MOST_PODS + 1).is_err());
+    }
+}
