@@ -50,6 +50,19 @@ impl Delta {
         self.word32(old[0], new[0]).word32(old[1], new[1]).word32(old[2], new[2]).word32(old[3], new[3])
     }
 
+    /// Both changes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+
+    /// What the change adds to the sum of 16-bit words: the difference that kernel helpers take.
+    #[inline(always)]
+    pub const fn sum(self) -> u16 {
+        fold64(self.0)
+    }
+
     /// The checksum after the change.
     #[inline(always)]
     pub const fn apply(self, checksum: u16) -> u16 {

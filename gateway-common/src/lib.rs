@@ -43,7 +43,8 @@ pub const TABLE_SLOTS: u32 = 65_537;
 /// Backend id that refuses: TCP is answered with a reset, UDP with port unreachable.
 pub const REFUSE: u32 = 0;
 
-/// Coarse time: the boot-time clock in nanoseconds, shifted right by this. One tick is 2^30 ns, about 1.07 s.
+/// Coarse time: the monotonic clock (`CLOCK_MONOTONIC_COARSE`) in nanoseconds, shifted right by this. One tick is
+/// 2^30 ns, about 1.07 s.
 pub const TICK_SHIFT: u32 = 30;
 
 /// Seconds as ticks, rounded up, so that a timeout is never shorter than asked.

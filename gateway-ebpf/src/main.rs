@@ -1,6 +1,56 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+//! The kernel programs: one data path, entered from XDP and from TC.
+//!
+//! `parse` reads the headers, `service` says whether the packet is ours, `path` carries it: to a backend (`flow`,
+//! `table`, `nat`), back to a client (`nat`), or to an answer of our own (`answer`). `route` asks the kernel for the
+//! way out before anything is written, `rewrite` translates, `verdict` counts and leaves.
+//!
+//! Not here: the types in the maps and the arithmetic that the daemon shares (gateway-common).
 #![no_std]
 #![no_main]
-#[cfg(not(test))]
+#![feature(asm_experimental_arch)]
+#![warn(unused_results)]
+
+mod answer;
+mod family;
+mod flow;
+mod kernel;
+mod maps;
+mod nat;
+mod packet;
+mod parse;
+mod path;
+mod rewrite;
+mod route;
+mod service;
+mod table;
+mod verdict;
+
+use aya_ebpf::{
+    macros::{classifier, xdp},
+    programs::{TcContext, XdpContext},
+};
+
+use crate::packet::{Tc, Xdp};
+
+/// XDP entry: finishes what it can finish whole and leaves the rest untouched to [`gw_tc_ingress`].
+#[xdp(frags)]
+fn gw_xdp_ingress(ctx: XdpContext) -> u32 {
+    verdict::enter(Xdp::new(&ctx))
+}
+
+/// TC entry (tcx ingress): finishes everything.
+#[classifier]
+fn gw_tc_ingress(ctx: TcContext) -> i32 {
+    verdict::enter(Tc::new(&ctx)).cast_signed()
+}
+
+/// The kernel's own condition for the helpers that only GPL-compatible programs may call.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+/// Never reached: no code here panics, and the linker drops this.
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
     loop {}

@@ -1,0 +1,102 @@
+//! Which backend a client's packet belongs to: the flow it is part of, if that still lives.
+
+use gateway_common::{Backend, Be16, Flow, Outcome, Service, TCP, tcp_state::is_closed};
+
+use crate::{
+    family::{Connection, Family},
+    kernel::age,
+    maps::{self, Entry, InsertError},
+    nat,
+    parse::{Headers, Transport},
+};
+
+/// The flow of a packet.
+pub(crate) struct Found {
+    /// Where it is remembered; none when it begins with this packet.
+    pub(crate) entry: Option<Entry<Flow>>,
+    /// What is remembered; all zero when it begins.
+    pub(crate) flow: Flow,
+}
+
+/// The flow that the packet continues or begins.
+///
+/// # Errors
+/// `BackendGone` or `NoFlow` for TCP that can do neither.
+#[inline(always)]
+pub(crate) fn find<F: Family>(
+    headers: &Headers<F>,
+    key: &F::FlowKey,
+    service: Service,
+    transport: Transport,
+    now: u32,
+) -> Result<Found, Outcome> {
+    let Some(entry) = F::flow(key) else { return begin_or(headers, transport, Outcome::NoFlow) };
+    let flow = entry.get();
+    if transport.opens() && is_closed(flow.state) {
+        return begin_or(headers, transport, Outcome::NoFlow);
+    }
+    if backend(flow.backend).is_none_or(|backend| backend.incarnation != flow.incarnation) {
+        return begin_or(headers, transport, Outcome::BackendGone);
+    }
+    if age(now, flow.seen) > service.idle_ticks && is_idle(headers, service, &flow, now) {
+        return begin_or(headers, transport, Outcome::NoFlow);
+    }
+    Ok(Found { entry: Some(entry), flow })
+}
+
+/// A new flow, where the packet can begin one.
+#[inline(always)]
+fn begin_or<F: Family>(
+    headers: &Headers<F>,
+    transport: Transport,
+    otherwise: Outcome,
+) -> Result<Found, Outcome> {
+    let begins = headers.protocol != TCP || transport.opens();
+    if begins { Ok(Found { entry: None, flow: Flow::default() }) } else { Err(otherwise) }
+}
+
+/// The backend with this id, when there is one.
+#[inline(always)]
+pub(crate) fn backend(id: u32) -> Option<&'static Backend> {
+    maps::backend(id).filter(|backend| backend.port.wire() != 0)
+}
+
+/// Remembers a flow that begins, in the place of the one that it follows if there was one.
+#[inline(never)]
+pub(crate) fn begin<F: Family>(
+    key: &F::FlowKey,
+    connection: &Connection,
+    incarnation: Be16,
+    nat_port: Be16,
+) -> Result<(), Outcome> {
+    let flow = Flow {
+        backend: connection.backend,
+        seen: connection.seen,
+        checked: connection.seen,
+        incarnation,
+        nat_port,
+        state: connection.state,
+        pad: [0; 3],
+    };
+    if let Some(entry) = F::flow(key) {
+        entry.set(flow);
+        return Ok(());
+    }
+    match F::insert_flow(key, &flow) {
+        // Another CPU began it meanwhile, with the same backend: both NAT ports lead back to the client.
+        Ok(()) | Err(InsertError::Exists) => Ok(()),
+        Err(InsertError::Full) => Err(Outcome::MapFull),
+    }
+}
+
+/// Whether the backend has been silent as long as the client.
+#[inline(never)]
+fn is_idle<F: Family>(headers: &Headers<F>, service: Service, flow: &Flow, now: u32) -> bool {
+    let Some(backend) = backend(flow.backend) else { return true };
+    let Some(address) = F::from_addr(&backend.address) else { return true };
+    let Some(node) = F::from_addr(&backend.source) else { return true };
+    let mut key = F::reply_key(*address, *node, backend.port, headers.protocol);
+    F::set_nat_port(&mut key, flow.nat_port);
+    let seen = nat::seen(&key, headers, service.id);
+    seen.is_none_or(|seen| age(now, seen) > service.idle_ticks)
+}

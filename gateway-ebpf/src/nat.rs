@@ -1,0 +1,165 @@
+//! Source ports towards backends, and the way back that each of them stands for.
+//!
+//! A reply entry owns its port towards its backend: nobody else may use it until the entry is gone, its connection is
+//! over, or it has been idle too long.
+
+use gateway_common::{Be16, Flow, Outcome, tcp_state::is_closed};
+
+use crate::{
+    family::{Connection, Family},
+    kernel::{age, random},
+    maps::{self, Entry, InsertError},
+    parse::Headers,
+};
+
+/// Ports that are tried for a new flow before there is said to be none.
+const PROBES: u32 = 32;
+/// Ticks for which the port of a closed connection is left alone, for the last packets of both sides.
+const QUARANTINE: u32 = 2;
+
+/// The reply entry of the connection that a backend's packet belongs to.
+#[inline(always)]
+pub(crate) fn find<F: Family>(headers: &Headers<F>) -> Option<Entry<F::Reply>> {
+    let config = maps::config()?;
+    let port = headers.destination_port;
+    if port.host().wrapping_sub(config.nat_port_first) >= config.nat_port_count {
+        return None;
+    }
+    let mut key = F::reply_key(headers.source, headers.destination, headers.source_port, headers.protocol);
+    F::set_nat_port(&mut key, port);
+    F::reply(&key)
+}
+
+/// Whether a reply entry is for the flow of a client's packet.
+#[inline(always)]
+fn is_for<F: Family>(reply: &F::Reply, headers: &Headers<F>, service: u32) -> bool {
+    F::client(reply) == (headers.source, headers.source_port) && F::connection(reply).service == service
+}
+
+/// When the reply entry of a flow was last used, if it is still the flow's.
+#[inline(always)]
+pub(crate) fn seen<F: Family>(key: &F::ReplyKey, headers: &Headers<F>, service: u32) -> Option<u32> {
+    let reply = F::reply(key)?.get();
+    is_for(&reply, headers, service).then(|| F::connection(&reply).seen)
+}
+
+/// Refreshes a flow, and once a tick the reply entry that it needs, which eviction may have taken.
+///
+/// # Errors
+/// `NatPortLost` when the port is another flow's by now.
+#[inline(always)]
+pub(crate) fn keep<F: Family>(
+    entry: &Entry<Flow>,
+    flow: &Flow,
+    key: &F::ReplyKey,
+    headers: &Headers<F>,
+    connection: &mut Connection,
+) -> Result<(), Outcome> {
+    let (now, ends) = (connection.seen, connection.state);
+    if flow.seen != now {
+        entry.set_seen(now);
+    }
+    if flow.checked == now && ends == 0 {
+        return Ok(());
+    }
+    connection.state |= flow.state;
+    hold(key, headers, connection)?;
+    entry.set_checked(now);
+    if ends != 0 {
+        entry.set_state(connection.state);
+    }
+    Ok(())
+}
+
+/// Refreshes the reply entry of a flow, or puts it back.
+#[inline(never)]
+fn hold<F: Family>(key: &F::ReplyKey, headers: &Headers<F>, connection: &Connection) -> Result<(), Outcome> {
+    let Some(entry) = F::reply(key) else {
+        return F::insert_reply(key, &F::new_reply(headers, connection)).map_err(|error| match error {
+            InsertError::Exists => Outcome::NatPortLost,
+            InsertError::Full => Outcome::MapFull,
+        });
+    };
+    let reply = entry.get();
+    if !is_for(&reply, headers, connection.service) {
+        return Err(Outcome::NatPortLost);
+    }
+    F::set_seen(&entry, connection.seen);
+    F::set_state(&entry, F::connection(&reply).state | connection.state);
+    Ok(())
+}
+
+/// Takes a port for a new flow and enters the way back; the port is written into the key.
+///
+/// # Errors
+/// `NatPortsExhausted` when every port tried is another flow's.
+#[inline(never)]
+pub(crate) fn allocate<F: Family>(
+    key: &mut F::ReplyKey,
+    headers: &Headers<F>,
+    connection: &Connection,
+) -> Result<(), Outcome> {
+    let config = maps::config().ok_or(Outcome::NatPortsExhausted)?;
+    let count = u32::from(config.nat_port_count);
+    if count == 0 {
+        return Err(Outcome::NatPortsExhausted);
+    }
+    let reply = F::new_reply(headers, connection);
+    let start = random() % count;
+    // So that the probes are all different.
+    let strides = count / PROBES;
+    let stride = if strides == 0 { 1 } else { random() % strides + 1 };
+    let port =
+        |probe: u32| Be16::new(config.nat_port_first.wrapping_add(((start + probe * stride) % count) as u16));
+    for probe in 0..PROBES {
+        F::set_nat_port(key, port(probe));
+        // Looking first, because an insertion into a full LRU map evicts before it finds that the key exists.
+        if F::reply(key).is_none() {
+            match F::insert_reply(key, &reply) {
+                Ok(()) => return Ok(()),
+                Err(InsertError::Full) => return Err(Outcome::MapFull),
+                Err(InsertError::Exists) => {}
+            }
+        }
+    }
+    for probe in 0..PROBES {
+        F::set_nat_port(key, port(probe));
+        if F::reply(key).is_some_and(|entry| is_reclaimable(F::connection(&entry.get()), connection.seen)) {
+            F::remove_reply(key);
+            return F::insert_reply(key, &reply).map_err(|_| Outcome::NatPortsExhausted);
+        }
+    }
+    Err(Outcome::NatPortsExhausted)
+}
+
+/// Whether the port of an entry may be given to another flow.
+#[inline(always)]
+const fn is_reclaimable(reply: Connection, now: u32) -> bool {
+    let age = age(now, reply.seen);
+    is_closed(reply.state) && age >= QUARANTINE || age > reply.idle_ticks
+}
+
+/// Notes in the connection of a backend's packet that it was seen, and what of its end it said.
+#[inline(always)]
+pub(crate) fn note_reply<F: Family>(
+    entry: &Entry<F::Reply>,
+    reply: &F::Reply,
+    nat_port: Be16,
+    ends: u8,
+    now: u32,
+) {
+    let connection = F::connection(reply);
+    if connection.seen != now {
+        F::set_seen(entry, now);
+    }
+    if ends == 0 {
+        return;
+    }
+    F::set_state(entry, connection.state | ends);
+    let (client, port) = F::client(reply);
+    let Some(entry) = F::flow(&F::flow_key(client, connection.service, port)) else { return };
+    let flow = entry.get();
+    if flow.nat_port == nat_port && flow.backend == connection.backend {
+        entry.set_state(flow.state | ends);
+    }
+}
