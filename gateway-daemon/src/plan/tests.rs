@@ -287,7 +287,9 @@ fn tables_are_equal_on_nodes_with_other_ids() {
     let there = table::build(&entries(&[share(9, 1), share(4, 2), TableShare { backend: None, weight: 1 }]));
     let translated: Vec<u32> = here.iter().map(|id| [REFUSE, 9, 4][*id as usize]).collect();
     assert_eq!(translated, *there);
-    assert!(here.iter().filter(|id| **id == REFUSE).count().abs_diff(TABLE_SLOTS as usize / 11) <= 1);
+    let (refused, share) = (here.iter().filter(|id| **id == REFUSE).count(), TABLE_SLOTS as usize / 11);
+    // The bound that `table::build` promises, and one for the rounding.
+    assert!(refused.abs_diff(share) <= share.isqrt() / 2 + 1, "{refused} slots");
 }
 
 fn models() -> impl Strategy<Value = Vec<(Vec<Service>, u64, bool)>> {
