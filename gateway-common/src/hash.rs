@@ -3,7 +3,7 @@
 //! SipHash-1-3 over whole words. Keyed, because a client that knew the hash could aim its flows at one slot.
 //!
 //! # Source
-//! J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF" (2012), with one compression and three
+//! Aumasson and Bernstein, "`SipHash`: a fast short-input PRF" (2012), with one compression and three
 //! finalisation rounds.
 
 /// Hash state with a 128-bit key; feed it words, then [`finish`](Self::finish).

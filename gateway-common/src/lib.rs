@@ -7,6 +7,11 @@
 //! Not here: packet access (gateway-ebpf) and anything that allocates in the kernel's build of this crate.
 #![cfg_attr(not(feature = "user"), no_std)]
 #![warn(missing_docs)]
+#![expect(clippy::cast_possible_truncation, reason = "words are cut on purpose; each place says why it fits")]
+#![expect(
+    clippy::inline_always,
+    reason = "the kernel's verifier follows straight code more cheaply than calls"
+)]
 
 mod backend;
 mod be;

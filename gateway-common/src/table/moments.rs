@@ -11,7 +11,7 @@ pub(super) const BITS: u32 = 28;
 pub(super) const LAST: u32 = 12 << BITS;
 
 /// Where the slices of time begin, and where the last one ends.
-pub(super) type Edges = [u32; TABLE_SLOTS as usize + 1];
+pub(super) type Edges = [u32];
 
 /// `-ln(1 - k / TABLE_SLOTS)` for each `k`: the exponential distribution cut into slices of equal probability. The
 /// `k`-th visit falls into the slice that begins at `edges()[k]`, so a backend's moments are exponential, as
@@ -26,7 +26,7 @@ fn compute() -> Box<Edges> {
     /// Fraction bits while adding up; the sum stays below 12.
     const ADDING: u32 = 56;
     let mut sum = 0_u64;
-    let mut edges = Box::new([0; TABLE_SLOTS as usize + 1]);
+    let mut edges = vec![0; TABLE_SLOTS as usize + 1].into_boxed_slice();
     for (edge, left) in edges[1..].iter_mut().zip((2..=u64::from(TABLE_SLOTS)).rev()) {
         // ln(left / (left - 1)) = 2 (x + x^3/3 + x^5/5 + ...) with x = 1 / (2 left - 1).
         let inverse = 2 * left - 1;

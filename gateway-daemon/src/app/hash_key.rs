@@ -4,12 +4,15 @@ use std::{fs, io, os::unix::fs::OpenOptionsExt as _, path::Path};
 
 use anyhow::{Context as _, bail};
 
+/// The key's file in the state directory.
+pub(super) const FILE: &str = "hash-key";
+
 /// Reads the key, or makes one on the first start: a file of 32 hexadecimal digits, `hash-key`.
 ///
 /// # Errors
 /// When the file is there but is no key: making another one would move every flow's slot.
 pub(super) fn load_or_create(state_dir: &Path) -> anyhow::Result<[u64; 2]> {
-    let path = state_dir.join("hash-key");
+    let path = state_dir.join(FILE);
     match fs::read_to_string(&path) {
         Ok(text) => match u128::from_str_radix(text.trim(), 16) {
             Ok(key) if text.trim().len() == 32 => Ok(words(key)),
@@ -41,7 +44,8 @@ fn create(path: &Path) -> anyhow::Result<[u64; 2]> {
 
 /// Both halves of the key.
 fn words(key: u128) -> [u64; 2] {
-    [(key >> 64) as u64, key as u64]
+    let half = |shift: u32| (key >> shift & u128::from(u64::MAX)).try_into().unwrap_or(u64::MAX);
+    [half(64), half(0)]
 }
 
 #[cfg(test)]
@@ -59,7 +63,7 @@ mod tests {
     #[test]
     fn a_damaged_key_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("hash-key"), "12").unwrap();
+        fs::write(dir.path().join(FILE), "12").unwrap();
         assert!(load_or_create(dir.path()).is_err());
     }
 }

@@ -4,11 +4,13 @@
 
 mod hash_key;
 mod interface;
+mod node;
 mod report;
 mod resolve;
 mod writer;
 
 use std::{
+    fs,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
@@ -20,6 +22,9 @@ use tokio::sync::mpsc;
 pub use self::interface::{Interface, InterfaceError};
 use self::{resolve::Resolver, writer::Writer};
 use crate::{admin, l4, l7, net, record::Record, source};
+
+/// The report after each generation, in the state directory.
+const STATUS_FILE: &str = "status.json";
 
 /// What `gatewayd run` was told.
 #[derive(Clone, Debug)]
@@ -111,18 +116,40 @@ pub fn cleanup(state_dir: &Path, pin_dir: &Path) -> anyhow::Result<()> {
         );
         let mut record = Record::open(state_dir)?;
         let network = net::Network::open()?;
-        clean(&network, &mut record, pin_dir).await
+        clean(&network, &mut record, state_dir, pin_dir).await
     })
 }
 
 /// Undoes every change that the record has.
-async fn clean(network: &net::Network, record: &mut Record, pin_dir: &Path) -> anyhow::Result<()> {
+async fn clean(
+    network: &net::Network,
+    record: &mut Record,
+    state_dir: &Path,
+    pin_dir: &Path,
+) -> anyhow::Result<()> {
     // Programs first: with the addresses gone they would steer packets that nobody sends back.
     let left = l4::cleanup(pin_dir, record)?;
     network.cleanup(record).await?;
+    remove_state(state_dir).context("remove the state directory")?;
     for path in left.paths {
         tracing::warn!(path = %path.display(), "left in place: something that is not gatewayd's is in it");
     }
     tracing::info!("this node is as it was found");
     Ok(())
+}
+
+/// Removes the files of the state directory that a daemon made, and the directory when nothing else is in it.
+fn remove_state(state_dir: &Path) -> std::io::Result<()> {
+    let gone = |result: std::io::Result<()>| match result {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    for file in [STATUS_FILE, hash_key::FILE] {
+        gone(fs::remove_file(state_dir.join(file)))?;
+    }
+    gone(fs::remove_file(admin::socket_path(state_dir)))?;
+    match fs::remove_dir(state_dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        result => gone(result),
+    }
 }

@@ -19,27 +19,13 @@ use crate::{
 
 /// A diagnostic as the report has it.
 pub(super) fn fault(diagnostic: &Diagnostic) -> FaultReport {
-    let (code, message) = (diagnostic.code.to_owned(), diagnostic.message.clone());
-    match &diagnostic.place {
-        Some(place) => FaultReport {
-            file: place.file.to_string(),
-            line: place.line,
-            column: place.column,
-            code,
-            message,
-        },
-        None => {
-            let object =
-                diagnostic.object.as_deref().map_or_else(String::new, |object| format!("{object}: "));
-            FaultReport {
-                file: String::new(),
-                line: 0,
-                column: 0,
-                code,
-                message: format!("{object}{message}"),
-            }
-        }
+    let code = diagnostic.code.to_owned();
+    if let Some(place) = &diagnostic.place {
+        let (file, message) = (place.file.to_string(), diagnostic.message.clone());
+        return FaultReport { file, line: place.line, column: place.column, code, message };
     }
+    let object = diagnostic.object.as_deref().map_or_else(String::new, |object| format!("{object}: "));
+    FaultReport { file: String::new(), line: 0, column: 0, code, message: object + &diagnostic.message }
 }
 
 /// The listeners of all Gateways of ours.
@@ -53,7 +39,7 @@ pub(super) fn listeners(resources: &Resources, statuses: &Statuses) -> Vec<Liste
                 name: said.name.clone(),
                 addresses: status.addresses.clone(),
                 port: listener.port,
-                protocol: listener.protocol.to_string(),
+                protocol: listener.protocol.clone(),
                 programmed: said.conditions.iter().any(|c| c.condition_type == "Programmed" && c.status),
                 attached_routes: said.attached_routes,
             });

@@ -74,7 +74,7 @@ async fn resolve(mut wanted: watch::Receiver<BTreeSet<String>>, found: watch::Se
                 Ok(Ok(answer)) => drop(addresses.insert(name, answer)),
                 // What was known stays: a name server that is away must not take backends away.
                 Ok(Err(error)) => {
-                    tracing::warn!(hostname = name, %error, "cannot resolve a backend's hostname")
+                    tracing::warn!(hostname = name, %error, "cannot resolve a backend's hostname");
                 }
                 Err(_) => tracing::warn!(hostname = name, "resolving a backend's hostname takes too long"),
             }

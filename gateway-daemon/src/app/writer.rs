@@ -8,27 +8,26 @@
 use std::{
     collections::BTreeSet,
     fs,
-    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::Context as _;
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, oneshot},
     time::MissedTickBehavior,
 };
 
-use super::{Options, clean, interface, report, resolve::Resolver};
+use super::{Options, STATUS_FILE, clean, report, resolve::Resolver};
 use crate::{
     admin::{ApplyFailure, BindReport, Rejection, Report},
     api::Severity,
     compile::{Compiled, Settings, compile},
     l4::Kernel,
     l7::Proxy,
-    net::{self, Device, Events, Hops, NetEvent, Network},
-    plan::{self, State},
+    net::{Device, Events, Hops, NetEvent, Network},
+    plan::State,
     record::Record,
     source::{Loaded, files::Watch},
 };
@@ -42,16 +41,18 @@ const CONFIRM: Duration = Duration::from_secs(10);
 
 /// The writer task's state.
 pub(super) struct Writer {
-    options: Options,
-    record: Record,
-    kernel: Kernel,
-    network: Network,
+    pub(super) options: Options,
+    pub(super) record: Record,
+    pub(super) kernel: Kernel,
+    pub(super) network: Network,
     proxy: Proxy,
     resolver: Resolver,
     /// The ways to all backends, as of the last publish.
-    hops: Hops,
+    pub(super) hops: Hops,
+    /// Devices as they were when the programs were attached last.
+    pub(super) attached: Vec<Device>,
     /// When the daemon started: the clock that plans are told the time of.
-    start: Instant,
+    pub(super) start: Instant,
     loaded: Arc<Loaded>,
     compiled: Compiled,
     generation: u64,
@@ -78,6 +79,7 @@ impl Writer {
             kernel,
             network,
             hops: Hops::default(),
+            attached: Vec::new(),
             proxy,
             resolver,
             start: Instant::now(),
@@ -99,10 +101,8 @@ impl Writer {
         mut events: Events,
         mut reports: mpsc::Receiver<oneshot::Sender<Report>>,
     ) -> anyhow::Result<()> {
-        let listen = |kind| signal(kind).context("listen for signals");
-        let mut hangup = listen(SignalKind::hangup())?;
-        let mut terminate = listen(SignalKind::terminate())?;
-        let mut interrupt = listen(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup()).context("listen for signals")?;
+        let mut stop = Stop::listen()?;
         let mut confirm = tokio::time::interval(CONFIRM);
         confirm.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut loaded = source.loaded();
@@ -126,8 +126,7 @@ impl Writer {
                     tracing::info!("SIGHUP: reading the configuration again");
                     source.reload();
                 }
-                _ = terminate.recv() => return Ok(()),
-                _ = interrupt.recv() => return Ok(()),
+                () = stop.asked() => return Ok(()),
             }
         }
     }
@@ -149,19 +148,24 @@ impl Writer {
         }
     }
 
-    async fn confirm_neighbours(&self) {
+    pub(super) async fn confirm_neighbours(&self) {
         if let Err(error) = self.network.resolve_neighbours(&self.hops).await {
             tracing::warn!(error = format!("{:#}", anyhow::Error::new(error)), "cannot confirm neighbours");
         }
     }
 
-    /// Ends the proxy gracefully. The kernel path goes on serving, unless everything is to be taken away.
+    /// Ends the proxy gracefully; asked a second time, at once. The kernel path goes on serving, unless everything is
+    /// to be taken away.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         tracing::info!("stopping: the proxy finishes its requests");
-        self.proxy.drain(self.options.drain_timeout).await;
+        let mut stop = Stop::listen()?;
+        tokio::select! {
+            () = self.proxy.drain(self.options.drain_timeout) => {}
+            () = stop.asked() => tracing::warn!("asked to stop again: requests that are not finished are cut off"),
+        }
         if self.options.cleanup_on_exit {
             drop(self.kernel);
-            clean(&self.network, &mut self.record, &self.options.pin_dir).await?;
+            clean(&self.network, &mut self.record, &self.options.state_dir, &self.options.pin_dir).await?;
         } else {
             tracing::info!("stopped; the kernel goes on steering TCP and UDP");
         }
@@ -192,7 +196,7 @@ impl Writer {
     async fn publish(&mut self) {
         let started = Instant::now();
         self.failures.clear();
-        let devices = self.prepare_node().await;
+        let devices = self.devices().await;
         let settings = Settings {
             combined_services: self.options.combined_services,
             node_addresses: self.node_addresses(&devices).await,
@@ -205,14 +209,16 @@ impl Writer {
         {
             tracing::warn!("{diagnostic}");
         }
-        self.ensure_addresses(&compiled.model.addresses).await;
-        self.program(&compiled).await;
+        // Tables before programs and both before addresses, so that the first packet that can come is served.
+        self.program(&compiled.model.l4).await;
+        self.attach(&devices);
         let faults = self.proxy.publish(Arc::new(compiled.model.l7.clone())).await;
         let bind = |fault: crate::l7::BindFault| {
             tracing::error!(address = %fault.address, error = %fault.error, "cannot listen");
             BindReport { address: fault.address.to_string(), error: fault.error.to_string() }
         };
         self.binds = faults.into_iter().map(bind).collect();
+        self.ensure_addresses(&compiled.model.addresses).await;
         let failed = !self.failures.is_empty() || !self.binds.is_empty();
         self.retry_at = failed.then(|| Instant::now() + RETRY);
         let changed = self.generation == 0 || compiled.model != self.compiled.model;
@@ -231,95 +237,7 @@ impl Writer {
         self.write_status_file();
     }
 
-    /// Attaches to the devices that are there, and lets them forward.
-    async fn prepare_node(&mut self) -> Vec<Device> {
-        let devices = match self.network.devices().await {
-            Ok(devices) => devices,
-            Err(error) => {
-                self.fail("list network devices", error);
-                return Vec::new();
-            }
-        };
-        let selected = interface::select(&self.options.interfaces, &devices);
-        let named = self.options.interfaces.iter().filter_map(super::Interface::exact);
-        let missing = named.filter(|name| !selected.iter().any(|(device, _)| device.name == *name));
-        for name in missing.map(str::to_owned).collect::<Vec<_>>() {
-            self.fail(&format!("attach to {name}"), anyhow::anyhow!("there is no such network interface"));
-        }
-        let names = selected.iter().map(|(device, _)| device.name.as_str());
-        if let Err(error) = self.network.enable_forwarding(names, &mut self.record) {
-            self.fail("switch on forwarding", error);
-        }
-        if let Err(error) = self.kernel.set_devices(&net::device_flags(&devices)) {
-            self.fail("tell the programs what devices can do", error);
-        }
-        let before = self.kernel.attachments().to_vec();
-        match self.kernel.attach(&selected) {
-            Ok(attachments) => {
-                for attachment in attachments.iter().filter(|attachment| !before.contains(attachment)) {
-                    let (interface, way) = (&attachment.interface, attachment.way);
-                    tracing::info!(interface, %way, why = attachment.reason, "attached");
-                }
-            }
-            Err(error) => self.fail("attach the programs", error),
-        }
-        selected.into_iter().map(|(device, _)| device).collect()
-    }
-
-    /// Addresses for Gateways that name none: those of the first interface that are the operator's.
-    async fn node_addresses(&mut self, selected: &[Device]) -> Vec<IpAddr> {
-        let first = self.options.interfaces.first();
-        let device = selected.iter().find(|device| first.is_some_and(|first| first.matches(&device.name)));
-        let Some(device) = device else { return Vec::new() };
-        match self.network.addresses_of(device.index, &self.record).await {
-            Ok(addresses) => addresses,
-            Err(error) => {
-                self.fail("list addresses", error);
-                Vec::new()
-            }
-        }
-    }
-
-    /// Puts the addresses of Gateways on the first interface, and takes ours away that no Gateway has any more.
-    async fn ensure_addresses(&mut self, addresses: &BTreeSet<IpAddr>) {
-        let named = self.options.interfaces.iter().find_map(super::Interface::exact);
-        let interface = named.unwrap_or_default().to_owned();
-        if let Err(error) = self.network.ensure_addresses(addresses, &interface, &mut self.record).await {
-            self.fail("put the addresses of Gateways on the node", error);
-        }
-    }
-
-    /// Brings the kernel's maps from what they hold to the model.
-    async fn program(&mut self, compiled: &Compiled) {
-        let services = &compiled.model.l4;
-        let backends = services.iter().flat_map(|service| &service.shares).filter_map(|share| share.backend);
-        let backends: BTreeSet<IpAddr> = backends.map(|backend| backend.ip()).collect();
-        self.hops = match self.network.hops(&backends).await {
-            Ok(hops) => hops,
-            Err(error) => return self.fail("look up routes to backends", error),
-        };
-        self.confirm_neighbours().await;
-        let ledger = self.kernel.ledger();
-        match plan::plan(
-            ledger,
-            services,
-            &self.hops.sources,
-            self.start.elapsed(),
-            self.options.drain_timeout,
-        ) {
-            Ok(plan) => {
-                for step in &plan.steps {
-                    tracing::debug!("{step}");
-                }
-                if let Err(error) = self.kernel.apply(&plan) {
-                    self.fail("write the kernel's tables", error);
-                }
-            }
-            Err(error) => self.fail("plan the kernel's tables", error),
-        }
-    }
-
-    fn fail(&mut self, what: &str, error: impl Into<anyhow::Error>) {
+    pub(super) fn fail(&mut self, what: &str, error: impl Into<anyhow::Error>) {
         let error = format!("{:#}", error.into());
         tracing::error!(what, error, "cannot bring the configuration into force; it is tried again");
         self.failures.push(ApplyFailure { what: what.to_owned(), error });
@@ -359,7 +277,7 @@ impl Writer {
 
     /// Writes the report beside the socket, for whoever watches files.
     fn write_status_file(&self) {
-        let path = self.options.state_dir.join("status.json");
+        let path = self.options.state_dir.join(STATUS_FILE);
         let new = path.with_extension("json.new");
         let written = serde_json::to_vec_pretty(&self.report())
             .map_err(std::io::Error::other)
@@ -367,6 +285,27 @@ impl Writer {
             .and_then(|()| fs::rename(&new, &path));
         if let Err(error) = written {
             tracing::warn!(%error, path = %path.display(), "cannot write the status file");
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("listen for signals");
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// Waits until one of them comes.
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
     }
 }

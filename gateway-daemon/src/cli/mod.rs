@@ -14,7 +14,7 @@ pub use run::RunArgs;
 
 use crate::{app, check, observe::LogFormat};
 
-/// Exit code for bad configuration (EX_CONFIG of sysexits.h).
+/// Exit code for bad configuration (`EX_CONFIG` of sysexits.h).
 const EXIT_CONFIG: u8 = 78;
 
 /// An eBPF-accelerated load balancer for the Gateway API.

@@ -18,7 +18,7 @@ pub fn init(format: LogFormat) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => {
-            builder.with_target(false).with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init()
+            builder.with_target(false).with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init();
         }
         LogFormat::Json => builder.json().init(),
     }

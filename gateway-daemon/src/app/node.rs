@@ -1,0 +1,106 @@
+//! The writer's dealings with the node: its devices, its addresses, the kernel's maps.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{Interface, interface, writer::Writer};
+use crate::{
+    model::l4::Service,
+    net::{self, Device},
+    plan,
+};
+
+impl Writer {
+    /// All devices of the node. None when the kernel does not tell, and then what is attached stays.
+    pub(super) async fn devices(&mut self) -> Vec<Device> {
+        match self.network.devices().await {
+            Ok(devices) => devices,
+            Err(error) => {
+                self.fail("list network devices", error);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Attaches to those devices that are named, and lets them forward, if anything about devices has changed.
+    pub(super) fn attach(&mut self, devices: &[Device]) {
+        let named = self.options.interfaces.iter().filter_map(Interface::exact);
+        let is_there = |name: &&str| devices.iter().any(|device| device.name == *name);
+        let missing: Vec<String> = named.filter(|name| !is_there(name)).map(str::to_owned).collect();
+        for name in missing {
+            self.fail(&format!("attach to {name}"), anyhow::anyhow!("there is no such network interface"));
+        }
+        if devices.is_empty() || devices == self.attached {
+            return;
+        }
+        match self.attach_selected(devices) {
+            Ok(()) => devices.clone_into(&mut self.attached),
+            Err(error) => self.fail("attach the programs", error),
+        }
+    }
+
+    fn attach_selected(&mut self, devices: &[Device]) -> anyhow::Result<()> {
+        let selected = interface::select(&self.options.interfaces, devices);
+        let names = selected.iter().map(|(device, _)| device.name.as_str());
+        self.network.enable_forwarding(names, &mut self.record)?;
+        self.kernel.set_devices(&net::device_flags(devices))?;
+        let before = self.kernel.attachments().to_vec();
+        let attachments = self.kernel.attach(&selected)?;
+        for attachment in attachments.iter().filter(|attachment| !before.contains(attachment)) {
+            let (interface, way) = (&attachment.interface, attachment.way);
+            tracing::info!(interface, %way, why = attachment.reason, "attached");
+        }
+        Ok(())
+    }
+
+    /// Addresses for Gateways that name none: those of the first interface that are the operator's.
+    pub(super) async fn node_addresses(&mut self, devices: &[Device]) -> Vec<IpAddr> {
+        let first = self.options.interfaces.first();
+        let device = devices.iter().find(|device| first.is_some_and(|first| first.matches(&device.name)));
+        let Some(device) = device else { return Vec::new() };
+        match self.network.addresses_of(device.index, &self.record).await {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                self.fail("list addresses", error);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Puts the addresses of Gateways on the first interface, and takes ours away that no Gateway has any more.
+    pub(super) async fn ensure_addresses(&mut self, addresses: &BTreeSet<IpAddr>) {
+        let named = self.options.interfaces.iter().find_map(Interface::exact);
+        let interface = named.unwrap_or_default().to_owned();
+        if let Err(error) = self.network.ensure_addresses(addresses, &interface, &mut self.record).await {
+            self.fail("put the addresses of Gateways on the node", error);
+        }
+    }
+
+    /// Brings the kernel's maps from what they hold to the model.
+    pub(super) async fn program(&mut self, services: &[Service]) {
+        let backends = services.iter().flat_map(|service| &service.shares).filter_map(|share| share.backend);
+        let backends: BTreeSet<IpAddr> = backends.map(|backend| backend.ip()).collect();
+        self.hops = match self.network.hops(&backends).await {
+            Ok(hops) => hops,
+            Err(error) => return self.fail("look up routes to backends", error),
+        };
+        self.confirm_neighbours().await;
+        let ledger = self.kernel.ledger();
+        match plan::plan(
+            ledger,
+            services,
+            &self.hops.sources,
+            self.start.elapsed(),
+            self.options.drain_timeout,
+        ) {
+            Ok(plan) => {
+                for step in &plan.steps {
+                    tracing::debug!("{step}");
+                }
+                if let Err(error) = self.kernel.apply(&plan) {
+                    self.fail("write the kernel's tables", error);
+                }
+            }
+            Err(error) => self.fail("plan the kernel's tables", error),
+        }
+    }
+}
