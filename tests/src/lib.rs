@@ -10,6 +10,7 @@ pub mod client;
 pub mod cluster;
 pub mod daemon;
 pub mod http;
+pub mod manifest;
 pub mod netns;
 pub mod packet;
 pub mod pattern;
