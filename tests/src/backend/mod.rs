@@ -12,7 +12,7 @@ use std::thread;
 use anyhow::{Context as _, Result};
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::oneshot;
 
 pub use grpc::{METADATA, Said};
@@ -110,7 +110,7 @@ fn start(name: Arc<str>, serve: Serve) -> Result<()> {
         Serve::Http(port) => {
             let listener = listen(port)?;
             tokio::spawn(async move {
-                while let Ok((connection, remote)) = listener.accept().await {
+                while let Ok((connection, remote)) = accept(&listener).await {
                     tokio::spawn(http::serve(connection, remote, Arc::clone(&name)));
                 }
             });
@@ -119,7 +119,7 @@ fn start(name: Arc<str>, serve: Serve) -> Result<()> {
             let listener = listen(port)?;
             let acceptor = tokio_rustls::TlsAcceptor::from(config);
             tokio::spawn(async move {
-                while let Ok((connection, remote)) = listener.accept().await {
+                while let Ok((connection, remote)) = accept(&listener).await {
                     let (acceptor, name) = (acceptor.clone(), Arc::clone(&name));
                     tokio::spawn(async move {
                         if let Ok(connection) = acceptor.accept(connection).await {
@@ -131,6 +131,14 @@ fn start(name: Arc<str>, serve: Serve) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Accepts a connection that sends small frames at once: the two that answer a call must not wait for each other's
+/// acknowledgement.
+async fn accept(listener: &TcpListener) -> std::io::Result<(TcpStream, SocketAddr)> {
+    let (connection, remote) = listener.accept().await?;
+    connection.set_nodelay(true)?;
+    Ok((connection, remote))
 }
 
 fn listen(port: u16) -> Result<TcpListener> {

@@ -32,7 +32,12 @@ impl Client {
     /// # Errors
     /// When it cannot connect.
     pub async fn connect(to: SocketAddr, authority: &str, service: &str) -> Result<Self> {
-        let connector = service_fn(move |_| async move { TcpStream::connect(to).await.map(TokioIo::new) });
+        let connector = service_fn(move |_| async move {
+            let stream = TcpStream::connect(to).await?;
+            // The frames of a call are small and several: they must not wait for each other's acknowledgement.
+            stream.set_nodelay(true)?;
+            Ok::<_, std::io::Error>(TokioIo::new(stream))
+        });
         let channel = Endpoint::from_shared(format!("http://{authority}"))?
             .timeout(PATIENCE)
             .connect_timeout(PATIENCE)

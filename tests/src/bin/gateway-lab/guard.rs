@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use gateway_tests::{netns, reap, wait};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,14 +19,42 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Takes the lab's name: asks an owner to stop, waits for it, and removes what a killed one left.
+    /// Takes the lab's name, and removes what a killed owner left.
+    ///
+    /// # Errors
+    /// When we are not root, or the lab stands already: whoever started it may want to keep it.
+    pub(crate) fn take(name: &str) -> Result<Self> {
+        ensure_root()?;
+        let path = super::guard_path(name);
+        match acquire(&path)? {
+            Ok(file) => Self { path, _file: file }.clear(name),
+            Err(owner) => {
+                bail!("the lab {name} stands already (process {owner}): `cargo xtask lab down` removes it")
+            }
+        }
+    }
+
+    /// As [`Self::take`], but asks an owner to stop and waits until it has.
     ///
     /// # Errors
     /// When we are not root, or the owner does not stop.
-    pub(crate) fn take(name: &str) -> Result<Self> {
-        ensure!(rustix::process::geteuid().is_root(), "the lab makes network namespaces: run this as root");
+    pub(crate) fn take_over(name: &str) -> Result<Self> {
+        ensure_root()?;
         let path = super::guard_path(name);
-        let file = wait::until(Duration::from_secs(30), "the lab's owner to stop", || acquire(&path))?;
+        let file =
+            wait::until(Duration::from_secs(30), "the lab's owner to stop", || match acquire(&path)? {
+                Ok(file) => Ok(file),
+                Err(owner) => {
+                    let process =
+                        owner.parse().ok().and_then(Pid::from_raw).context("the guard names no process")?;
+                    kill_process(process, Signal::TERM).context("ask the lab's owner to stop")?;
+                    bail!("process {owner} still owns it")
+                }
+            })?;
+        Self { path, _file: file }.clear(name)
+    }
+
+    fn clear(self, name: &str) -> Result<Self> {
         for left in leftovers(name) {
             netns::remove(&left)?;
             println!("removed namespace {left}, which an earlier lab has left");
@@ -35,7 +63,7 @@ impl Guard {
         if pins.exists() {
             fs::remove_dir_all(&pins).with_context(|| format!("remove {}", pins.display()))?;
         }
-        Ok(Self { path, _file: file })
+        Ok(self)
     }
 }
 
@@ -47,22 +75,25 @@ impl Drop for Guard {
     }
 }
 
-/// Locks the file and writes our process id, or asks the process in it to stop.
-fn acquire(path: &Path) -> Result<File> {
+fn ensure_root() -> Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "the lab makes network namespaces: run this as root");
+    Ok(())
+}
+
+/// Locks the file and writes our process id into it; if it is locked, returns the process id that it holds.
+fn acquire(path: &Path) -> Result<Result<File, String>> {
     let mut file = File::options().create(true).read(true).write(true).truncate(false).open(path)?;
-    let mut text = String::new();
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-        // The owner may have removed the file between our opening and our locking it.
-        ensure!(path.exists(), "the guard was just removed");
-        file.set_len(0)?;
-        file.rewind()?;
-        write!(file, "{}", process::id())?;
-        return Ok(file);
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut owner = String::new();
+        file.read_to_string(&mut owner)?;
+        return Ok(Err(owner.trim().to_owned()));
     }
-    file.read_to_string(&mut text)?;
-    let owner = text.trim().parse().ok().and_then(Pid::from_raw).context("the guard names no process yet")?;
-    kill_process(owner, Signal::TERM).context("ask the lab's owner to stop")?;
-    anyhow::bail!("process {} still owns it", owner.as_raw_nonzero())
+    // The owner may have removed the file between our opening and our locking it.
+    ensure!(path.exists(), "{} was just removed: try again", path.display());
+    file.set_len(0)?;
+    file.rewind()?;
+    write!(file, "{}", process::id())?;
+    Ok(Ok(file))
 }
 
 /// Names that [`gateway_tests::topology::Lab`] gives under `name`, and no others.

@@ -16,20 +16,29 @@ use gateway_tests::backend::{Backend, Said, Serve};
 use gateway_tests::client::grpc;
 use gateway_tests::daemon::Gatewayd;
 use gateway_tests::reap;
-use gateway_tests::topology::{Lab, Topology};
+use gateway_tests::topology::{ClientEnd, Lab, Topology};
 use tokio::signal::unix::{SignalKind, signal};
 
 use guard::Guard;
 
-/// Prefix of the namespaces: `gw-client`, `gw-node`, `gw-backend-1` and so on.
-const NAME: &str = "gw";
-
 /// The configuration that is served, below the folder that the task is run in.
 const CONFIG: &str = "examples/quickstart";
+
+/// The client's link stands for a NIC, and the backends' links take what XDP sends there.
+const TOPOLOGY: Topology = Topology {
+    clients: 1,
+    backends: 4,
+    client_end: ClientEnd::Nic,
+    backends_take_redirects: true,
+    static_neighbours: false,
+};
 
 /// A lab of network namespaces for gatewayd.
 #[derive(Debug, Parser)]
 struct Cli {
+    /// Prefix of the namespaces: `gw-client`, `gw-node`, `gw-backend-1` and so on. Labs of other names stand beside.
+    #[arg(long, global = true, default_value = "gw")]
+    name: String,
     #[command(subcommand)]
     command: Command,
 }
@@ -59,10 +68,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Run { once } => run(once),
-        Command::Up => up(),
-        Command::Down => Guard::take(NAME).map(drop),
+    let Cli { name, command } = Cli::parse();
+    let done = match command {
+        Command::Run { once } => run(&name, once),
+        Command::Up => up(&name),
+        Command::Down => Guard::take_over(&name).map(drop),
         Command::Reap => reap::dead().map(|removed| removed.iter().for_each(|one| println!("removed {one}"))),
         Command::Call { to, authority } => call(to, &authority),
     };
@@ -75,16 +85,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(once: bool) -> Result<()> {
+fn run(name: &str, once: bool) -> Result<()> {
     let config = Path::new(CONFIG)
         .canonicalize()
         .with_context(|| format!("find {CONFIG}; run this in the repository"))?;
-    let _guard = Guard::take(NAME)?;
+    let _guard = Guard::take(name)?;
     let stop = Stop::listen()?;
-    let lab = Lab::with_name(NAME, Topology::default())?;
+    let lab = Lab::with_name(name, TOPOLOGY)?;
     let _backends = backends(&lab)?;
     let mut daemon = Gatewayd::new(&lab)?;
     daemon.config.clone_from(&config);
+    // On a veth gatewayd would choose TC; this one is as good as a NIC, and it is XDP that is to be shown.
+    daemon.interfaces[0].push_str("=xdp");
     let served = serve(&lab, &mut daemon, &config, once, &stop);
     // The node is to be as it was, whether or not all went well.
     let ended = if daemon.pid().is_some() { daemon.terminate().map(drop) } else { Ok(()) };
@@ -138,10 +150,10 @@ fn measure(lab: &Lab, config: &Path) -> Result<bool> {
     Ok(show::table(&asked, &measured))
 }
 
-fn up() -> Result<()> {
-    let _guard = Guard::take(NAME)?;
+fn up(name: &str) -> Result<()> {
+    let _guard = Guard::take(name)?;
     let stop = Stop::listen()?;
-    let lab = Lab::with_name(NAME, Topology::default())?;
+    let lab = Lab::with_name(name, TOPOLOGY)?;
     let _backends = backends(&lab)?;
     let names: Vec<&str> = [lab.client().name(), lab.node.name()]
         .into_iter()
