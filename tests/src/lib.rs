@@ -13,6 +13,7 @@ pub mod http;
 pub mod manifest;
 pub mod netns;
 pub mod packet;
+pub mod pass;
 pub mod pattern;
 pub mod prog;
 pub mod reap;

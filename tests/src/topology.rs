@@ -9,12 +9,14 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
 
 use crate::netns::Netns;
+use crate::pass;
 
 /// What varies between labs.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +94,8 @@ pub struct Host {
     /// Its name in the lab: `client`, `backend-2`. Also the name of the node's end of the link.
     pub name: String,
     subnet: Subnet,
+    /// Keeps the program at its end of the link.
+    pass: Option<OwnedFd>,
 }
 
 impl Host {
@@ -141,16 +145,15 @@ impl Lab {
         let mut lab = Self { name: name.to_owned(), clients: Vec::new(), node, backends: Vec::new() };
         for n in 1..=topology.clients {
             let client = if n == 1 { "client".to_owned() } else { format!("client-{n}") };
-            let host = lab.connect(&client, Subnet { third: 9 + n, second: 18 }, topology)?;
+            let mut host = lab.connect(&client, Subnet { third: 9 + n, second: 18 }, topology)?;
             host.netns.ip_batch(&[
                 format!("route add 198.18.0.0/24 via {}", host.node_address(Family::V4)),
                 format!("route add fd00:18::/64 via {}", host.node_address(Family::V6)),
             ])?;
-            let features = match topology.client_end {
-                ClientEnd::Nic => "tx off gro on",
-                ClientEnd::Veth => "gro off",
-            };
-            host.netns.offload("eth0", features)?;
+            if topology.client_end == ClientEnd::Nic {
+                host.netns.offload("eth0", "tx off")?;
+                host.pass = Some(pass::attach(&host.netns, "eth0")?);
+            }
             lab.clients.push(host);
         }
         for n in 1..=topology.backends {
@@ -175,7 +178,7 @@ impl Lab {
 
     fn connect(&self, name: &str, subnet: Subnet, topology: Topology) -> Result<Host> {
         let netns = Netns::create(&format!("{}-{name}", self.name))?;
-        let host = Host { netns, name: name.to_owned(), subnet };
+        let host = Host { netns, name: name.to_owned(), subnet, pass: None };
         let mut node = vec![format!("link add {name} type veth peer name eth0 netns {}", host.netns.name())];
         node.extend(subnet.up(name, 1));
         self.node.ip_batch(&node)?;
