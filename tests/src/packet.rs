@@ -51,8 +51,8 @@ impl Frame {
         Self {
             macs: [[0; 6]; 2],
             tags: Vec::new(),
-            source: source.parse().unwrap(),
-            destination: destination.parse().unwrap(),
+            source: source.parse().expect("an address and a port"),
+            destination: destination.parse().expect("an address and a port"),
             hop_limit: 64,
             identification: 0,
             fragment: 0x4000,
@@ -96,14 +96,14 @@ impl Frame {
     /// Source address and port.
     #[must_use]
     pub fn from(mut self, source: &str) -> Self {
-        self.source = source.parse().unwrap();
+        self.source = source.parse().expect("an address and a port");
         self
     }
 
     /// Destination address and port.
     #[must_use]
     pub fn to(mut self, destination: &str) -> Self {
-        self.destination = destination.parse().unwrap();
+        self.destination = destination.parse().expect("an address and a port");
         self
     }
 
@@ -196,8 +196,8 @@ impl Frame {
         match (self.source.ip(), self.destination.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let words = (20 + self.options.len()) / 4;
-                let length = u16::try_from(words * 4 + upper.len()).unwrap();
-                let mut header = vec![0x40 | u8::try_from(words).unwrap(), 0];
+                let length = u16::try_from(words * 4 + upper.len()).expect("a packet fits its length field");
+                let mut header = vec![0x40 | u8::try_from(words).expect("a header fits its length field"), 0];
                 header.extend(length.to_be_bytes());
                 header.extend(self.identification.to_be_bytes());
                 header.extend(self.fragment.to_be_bytes());
@@ -211,16 +211,16 @@ impl Frame {
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let extensions: usize = self.extensions.iter().map(|(_, rest)| rest.len() + 1).sum();
-                let length = u16::try_from(extensions + upper.len()).unwrap();
+                let length = u16::try_from(extensions + upper.len()).expect("a packet fits its length field");
                 let numbers: Vec<u8> = self.extensions.iter().map(|(number, _)| *number).collect();
                 let mut next = numbers.into_iter().chain([self.protocol()]);
                 let mut header = vec![0x60, 0, 0, 0];
                 header.extend(length.to_be_bytes());
-                header.extend([next.next().unwrap(), self.hop_limit]);
+                header.extend([next.next().expect("one more number than extensions"), self.hop_limit]);
                 header.extend(source.octets());
                 header.extend(destination.octets());
                 for (_, rest) in &self.extensions {
-                    header.push(next.next().unwrap());
+                    header.push(next.next().expect("one more number than extensions"));
                     header.extend(rest);
                 }
                 [header, upper].concat()
@@ -246,14 +246,19 @@ impl Frame {
                 let mut header = ports;
                 header.extend(sequence.to_be_bytes());
                 header.extend(acknowledgement.to_be_bytes());
-                header.extend([u8::try_from((20 + options.len()) / 4).unwrap() << 4, *flags]);
+                header.extend([
+                    u8::try_from((20 + options.len()) / 4).expect("a header fits its length field") << 4,
+                    *flags,
+                ]);
                 header.extend(window.to_be_bytes());
                 header.extend([0; 4]);
                 header.extend(options);
                 (header, 16)
             }
             Upper::Udp { length, .. } => {
-                let length = length.unwrap_or_else(|| u16::try_from(8 + self.payload.len()).unwrap());
+                let length = length.unwrap_or_else(|| {
+                    u16::try_from(8 + self.payload.len()).expect("a packet fits its length field")
+                });
                 ([ports, length.to_be_bytes().to_vec(), vec![0; 2]].concat(), 6)
             }
             Upper::Icmp { kind, code } => (vec![*kind, *code, 0, 0, 0, 0, 0, 0], 2),
@@ -271,7 +276,7 @@ impl Frame {
 
     /// The pseudo-header, of even length; none for ICMP over IPv4.
     fn pseudo(&self, length: usize) -> Vec<u8> {
-        let length = u32::try_from(length).unwrap().to_be_bytes();
+        let length = u32::try_from(length).expect("a packet is short").to_be_bytes();
         match (self.source.ip(), self.destination.ip()) {
             (IpAddr::V4(_), _) if matches!(self.upper, Upper::Icmp { .. }) => Vec::new(),
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -294,7 +299,7 @@ pub fn internet_checksum(bytes: &[u8]) -> [u8; 2] {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    (!u16::try_from(sum).unwrap()).to_be_bytes()
+    (!u16::try_from(sum).expect("a packet fits its length field")).to_be_bytes()
 }
 
 /// Two frames side by side, the lines that differ marked.
@@ -302,16 +307,16 @@ pub fn diff(expected: &[u8], seen: &[u8]) -> String {
     let line = |bytes: &[u8], row: usize| {
         let from = (row * 16).min(bytes.len());
         let to = (from + 16).min(bytes.len());
-        bytes[from..to].iter().map(|byte| format!("{byte:02x} ")).collect::<String>()
+        bytes[from..to].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
     };
     let rows = expected.len().max(seen.len()).div_ceil(16);
-    let mut text = format!("expected {} bytes, seen {}\n", expected.len(), seen.len());
-    for row in 0..rows {
+    let rows = (0..rows).map(|row| {
         let (expected, seen) = (line(expected, row), line(seen, row));
         let mark = if expected == seen { ' ' } else { '!' };
-        text += &format!("{mark} {:04x}  {expected:<48} | {seen}\n", row * 16);
-    }
-    text
+        format!("{mark} {:04x}  {expected:<47} | {seen}", row * 16)
+    });
+    let title = format!("expected {} bytes, seen {}", expected.len(), seen.len());
+    [title].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The kernel programs, run on single packets by `BPF_PROG_TEST_RUN` in a namespace with devices and routes.
 //!
-//! The node has two veths: `clients` (index 10) towards 198.18.0.0/24 and 2001:db8::/64, `backends` (index 20)
-//! towards 198.18.1.0/24 and 2001:db8:1::/64. Host 2 of each side is a known neighbour, host 3 an unknown one; to
-//! 198.18.2.0/24 and 2001:db8:2::/64 there is no route.
+//! The node has two veths: `clients` (index 10) towards `198.18.0.0/24` and `2001:db8::/64`, `backends` (index 20)
+//! towards `198.18.1.0/24` and `2001:db8:1::/64`. Host 2 of each side is a known neighbour, host 3 an unknown one; to
+//! `198.18.2.0/24` and `2001:db8:2::/64` there is no route.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -304,7 +304,7 @@ fn run(
     Ok(Ran { code: result.return_value, packet: out })
 }
 
-/// `struct xdp_md`: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+/// `struct xdp_md`: `data`, `data_end`, `data_meta`, `ingress_ifindex`, `rx_queue_index`, `egress_ifindex`.
 fn xdp_context(device: u32, length: usize) -> Vec<u8> {
     let length = u32::try_from(length).unwrap_or(u32::MAX);
     [0, length, 0, device, 0, 0].iter().flat_map(|word| word.to_ne_bytes()).collect()

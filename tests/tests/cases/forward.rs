@@ -131,14 +131,14 @@ fn tagged_packets_on_the_way_out_they_came_in_keep_their_tags() {
 fn shares_follow_the_weights() {
     use gateway_common::table::{TableEntry, build};
     const CLIENTS_SEEN: u32 = 20_000;
-    let weights = [80_u64, 15, 5, 0];
+    let weights = [80_u32, 15, 5, 0];
     let mut world = World::create().unwrap();
     world.service(V4.service, TCP, SERVICE, IDLE).unwrap();
     world.config(20_000, 40_000).unwrap();
     let mut entries = Vec::new();
     for (id, weight) in (1..).zip(weights) {
         world.backend(id, Some(&format!("198.18.1.2:{}", 8_000 + id)), 1).unwrap();
-        entries.push(TableEntry { backend: id, weight, identity: [u64::from(id), 0] });
+        entries.push(TableEntry { backend: id, weight: weight.into(), identity: [u64::from(id), 0] });
     }
     world.whole_table(SERVICE, &build(&entries)).unwrap();
     for client in 0..CLIENTS_SEEN {
@@ -147,12 +147,10 @@ fn shares_follow_the_weights() {
     }
     for (id, weight) in (1..).zip(weights) {
         let seen = world.service_count(maps::BACKEND_STATS, id).unwrap().flows;
-        let share = weight as f64 / 100.0;
+        let seen = f64::from(u32::try_from(seen).unwrap());
+        let share = f64::from(weight) / 100.0;
         let expected = f64::from(CLIENTS_SEEN) * share;
         let bound = 4.5 * (expected * (1.0 - share)).sqrt();
-        assert!(
-            (seen as f64 - expected).abs() <= bound,
-            "backend {id} has {seen}, not {expected} +- {bound}"
-        );
+        assert!((seen - expected).abs() <= bound, "backend {id} has {seen}, not {expected} +- {bound}");
     }
 }

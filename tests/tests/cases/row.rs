@@ -180,7 +180,7 @@ enum Words {
 }
 
 fn address(endpoint: &str) -> Words {
-    let endpoint: std::net::SocketAddr = endpoint.parse().unwrap();
+    let endpoint: std::net::SocketAddr = endpoint.parse().expect("an address and a port");
     let address = gateway_common::Addr::from(endpoint.ip());
     address.as_v4().map_or(Words::V6(address.0), Words::V4)
 }
@@ -193,15 +193,20 @@ struct Expected {
     outcome: Outcome,
 }
 
+/// Fills the maps of a world.
+type Given = Box<dyn Fn(&mut World) -> Result<()>>;
+/// Looks at the world that an entry has left behind.
+type Then = Box<dyn Fn(&mut World, Entry) -> Result<()>>;
+
 /// One packet, and what both entries must do with it.
 pub(crate) struct Row {
-    given: Box<dyn Fn(&mut World) -> Result<()>>,
+    given: Given,
     device: u32,
     segment: u32,
     input: Frame,
     cut: Option<usize>,
     expected: Option<[Expected; 2]>,
-    then: Box<dyn Fn(&mut World, Entry) -> Result<()>>,
+    then: Then,
 }
 
 impl Row {
@@ -310,25 +315,28 @@ impl Row {
     pub(crate) fn check(self) {
         let expected = self.expected.clone().expect("a row says what it expects");
         for (entry, expected) in Entry::ALL.into_iter().zip(expected) {
-            let mut world = World::create().unwrap();
-            (self.given)(&mut world).unwrap();
-            let input = self.input();
-            let ran = world.run(entry, self.device, &input, self.segment).unwrap();
-            let outcomes = world.outcomes(entry).unwrap();
             let entry_name = entry.name();
-            assert_eq!(ran.code, expected.code, "{entry_name}: return code; counted {outcomes:?}");
-            assert!(
-                ran.packet == expected.packet,
-                "{entry_name}: {}",
-                packet::diff(&expected.packet, &ran.packet)
-            );
-            let [(outcome, count)] = outcomes[..] else {
-                panic!("{entry_name}: one outcome, not {outcomes:?}")
-            };
-            assert_eq!(outcome, expected.outcome, "{entry_name}");
-            assert_eq!((count.packets, count.bytes), (1, input.len() as u64), "{entry_name}");
-            (self.then)(&mut world, entry).unwrap();
+            self.check_entry(entry, &expected).unwrap_or_else(|error| panic!("{entry_name}: {error:#}"));
         }
+    }
+
+    fn check_entry(&self, entry: Entry, expected: &Expected) -> Result<()> {
+        let entry_name = entry.name();
+        let mut world = World::create()?;
+        (self.given)(&mut world)?;
+        let input = self.input();
+        let ran = world.run(entry, self.device, &input, self.segment)?;
+        let outcomes = world.outcomes(entry)?;
+        assert_eq!(ran.code, expected.code, "{entry_name}: return code; counted {outcomes:?}");
+        assert!(
+            ran.packet == expected.packet,
+            "{entry_name}: {}",
+            packet::diff(&expected.packet, &ran.packet)
+        );
+        let [(outcome, count)] = outcomes[..] else { panic!("{entry_name}: one outcome, not {outcomes:?}") };
+        assert_eq!(outcome, expected.outcome, "{entry_name}");
+        assert_eq!((count.packets, count.bytes), (1, input.len() as u64), "{entry_name}");
+        (self.then)(&mut world, entry)
     }
 }
 
