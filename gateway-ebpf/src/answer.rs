@@ -98,7 +98,7 @@ fn reset<P: Packet, F: Family>(packet: P, headers: &Headers<F>, transport: Trans
         destination_port: headers.source_port,
         sequence,
         acknowledgement,
-        words: (TCP_HEADER / 4 << 4) as u8,
+        words: ((TCP_HEADER / 4) << 4) as u8,
         flags,
         window: Be16::new(0),
         checksum: 0,

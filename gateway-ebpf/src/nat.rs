@@ -126,7 +126,7 @@ pub(crate) fn allocate<F: Family>(
         F::set_nat_port(key, port(probe));
         if F::reply(key).is_some_and(|entry| is_reclaimable(F::connection(&entry.get()), connection.seen)) {
             F::remove_reply(key);
-            return F::insert_reply(key, &reply).map_err(|_| Outcome::NatPortsExhausted);
+            return F::insert_reply(key, &reply).or(Err(Outcome::NatPortsExhausted));
         }
     }
     Err(Outcome::NatPortsExhausted)

@@ -91,7 +91,7 @@ pub(crate) extern "C" fn gw_xdp_ipv6(context: *mut xdp_md, link: u64) -> u32 {
 fn opaque(mut number: usize) -> usize {
     // SAFETY: moves a register to itself. (Without an instruction, two lines of source would begin at one.)
     unsafe {
-        core::arch::asm!("{0} = {0}", inout(reg) number, options(pure, nomem, nostack, preserves_flags))
+        core::arch::asm!("{0} = {0}", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
     };
     number
 }
@@ -153,8 +153,9 @@ impl Packet for Xdp {
     #[inline(always)]
     fn write<T: IntoBytes + Immutable>(self, offset: u32, value: &T) -> Result<(), Outcome> {
         let bytes = self.bytes(offset, size_of::<T>()).ok_or(Outcome::HelperFailed)?;
+        let from = core::ptr::from_ref(value).cast::<u8>();
         // SAFETY: `bytes` found room for a `T`, which has no padding, and `value` is not in the packet.
-        unsafe { bytes.cast::<T>().write_unaligned(core::ptr::from_ref(value).read()) };
+        unsafe { core::ptr::copy_nonoverlapping(from, bytes, size_of::<T>()) };
         Ok(())
     }
 

@@ -75,21 +75,24 @@ fn frames_of_other_kinds() {
         frame(0x0806, &[0, 1, 8, 0, 6, 4, 0, 1, 0, 0, 0, 0]),
         frame(0x88cc, &[2, 7, 4, 0, 0, 0, 0, 0]),
         frame(0x8100, &[0, 1]),
-        frame(0x0800, &[0x45]),
-        frame(0x0800, &[0x45; 10]),
-        frame(0x86dd, &[0x60; 39]),
         frame(0x0042, &[0; 46]),
         version,
         words,
         version6,
         short,
     ];
+    // The kernel itself (Linux 6.18) takes no test run of TC that ends in the network header.
+    let cut = [frame(0x0800, &[0x45]), frame(0x0800, &[0x45; 10]), frame(0x86dd, &[0x60; 39])];
     for entry in gateway_common::Entry::ALL {
         let mut world = World::create().unwrap();
         one_backend(&mut world, TCP).unwrap();
+        let cut = if entry == gateway_common::Entry::Xdp { &cut[..] } else { &[] };
+        let frames: Vec<_> = frames.iter().chain(cut).collect();
         for frame in &frames {
-            let ran = world.run(entry, CLIENTS, frame, 0).unwrap();
-            assert!(ran.packet == *frame, "{}", gateway_tests::packet::diff(frame, &ran.packet));
+            let ran = world
+                .run(entry, CLIENTS, frame, 0)
+                .unwrap_or_else(|error| panic!("{entry:?} {frame:02x?}: {error:#}"));
+            assert!(ran.packet == **frame, "{}", gateway_tests::packet::diff(frame, &ran.packet));
         }
         let outcomes = world.outcomes(entry).unwrap();
         assert!(
