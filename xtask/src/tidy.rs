@@ -113,6 +113,11 @@ fn long_functions(source: &Source) -> Vec<String> {
         if !is_function || line.trim_start().starts_with("//") || line.trim_end().ends_with(['}', ';']) {
             continue;
         }
+        // A trait's declaration has no body, however many lines its signature takes.
+        let signature_end = lines[start..].iter().find(|line| line.ends_with('{') || line.ends_with(';'));
+        if signature_end.is_some_and(|line| line.ends_with(';')) {
+            continue;
+        }
         let end = format!("{}}}", " ".repeat(indent));
         let length = lines[start..].iter().position(|line| *line == end).map_or(0, |last| last + 1);
         if length > LONGEST_KERNEL_FUNCTION {
@@ -246,6 +251,9 @@ mod tests {
         let short = source("gateway-ebpf/src/nat.rs", &format!("fn f() {{\n{}}}\n", &body[9..]));
         assert_eq!(long_functions(&long).len(), 1);
         assert_eq!(long_functions(&short).len(), 0);
+        let declared =
+            format!("trait T {{\n    fn f(\n        x: u8,\n    );\n{}}}\n", "    // more\n".repeat(60));
+        assert_eq!(long_functions(&source("gateway-ebpf/src/family.rs", &declared)).len(), 0);
     }
 
     #[test]
