@@ -251,8 +251,9 @@ mod tests {
         let short = source("gateway-ebpf/src/nat.rs", &format!("fn f() {{\n{}}}\n", &body[9..]));
         assert_eq!(long_functions(&long).len(), 1);
         assert_eq!(long_functions(&short).len(), 0);
+        let between = "    // between\n".repeat(60);
         let declared =
-            format!("trait T {{\n    fn f(\n        x: u8,\n    );\n{}}}\n", "    // more\n".repeat(60));
+            format!("trait T {{\n    fn f(\n        x: u8,\n    );\n{between}    fn g() {{\n    }}\n}}\n");
         assert_eq!(long_functions(&source("gateway-ebpf/src/family.rs", &declared)).len(), 0);
     }
 
