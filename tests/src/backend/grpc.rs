@@ -2,7 +2,7 @@
 //!
 //! `Unary` answers once; `Collect` (client streaming) counts; `Count` (server streaming) sends `count` messages;
 //! `Chat` (bidirectional) answers each message as it comes; `Fail` ends with the status `count`, its text and a
-//! trailer. The last segment of the path decides, whatever the service.
+//! trailer, and `Break` (server streaming) does so after a message. The last segment of the path decides, whatever the service.
 
 use std::sync::Arc;
 
@@ -77,6 +77,14 @@ pub(super) async fn answer(name: &Arc<str>, request: Request<Incoming>) -> http:
                 async { Err::<Response<Said>, _>(failure) }
             };
             grpc.unary(service_fn(fail), request).await
+        }
+        "Break" => {
+            let fail = |request: tonic::Request<Said>| {
+                let asked = say(request.into_inner());
+                let answers = [Ok(asked.clone()), Err(failure(&asked))];
+                async { Ok(Response::new(tokio_stream::iter(answers))) }
+            };
+            grpc.server_streaming(service_fn(fail), request).await
         }
         other => Status::unimplemented(format!("the lab's backend has no method {other:?}")).into_http(),
     }

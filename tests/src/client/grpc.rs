@@ -1,11 +1,15 @@
 //! A gRPC client of [`crate::backend`]'s service, under whatever service name a test routes by.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use tokio_stream::StreamExt as _;
 use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
@@ -32,19 +36,38 @@ impl Client {
     /// # Errors
     /// When it cannot connect.
     pub async fn connect(to: SocketAddr, authority: &str, service: &str) -> Result<Self> {
-        let connector = service_fn(move |_| async move {
-            let stream = TcpStream::connect(to).await?;
-            // The frames of a call are small and several: they must not wait for each other's acknowledgement.
-            stream.set_nodelay(true)?;
-            Ok::<_, std::io::Error>(TokioIo::new(stream))
-        });
-        let channel = Endpoint::from_shared(format!("http://{authority}"))?
-            .timeout(PATIENCE)
-            .connect_timeout(PATIENCE)
+        let connector = service_fn(move |_| async move { open(to).await.map(TokioIo::new) });
+        let channel = endpoint("http", authority)?
             .connect_with_connector(connector)
             .await
             .with_context(|| format!("connect to {to}"))?;
-        Ok(Self { grpc: Grpc::new(channel), service: service.to_owned(), metadata: MetadataMap::new() })
+        Ok(Self::over(channel, service))
+    }
+
+    /// Connects to `to` by h2 over TLS; the handshake asks for `name`, calls will name `authority` and `service`.
+    ///
+    /// # Errors
+    /// When it cannot connect, or the certificate is not what `config` trusts.
+    pub async fn connect_tls(
+        to: SocketAddr,
+        (config, name): (Arc<ClientConfig>, &str),
+        authority: &str,
+        service: &str,
+    ) -> Result<Self> {
+        let name = ServerName::try_from(name.to_owned()).context("a server name")?;
+        let connector = service_fn(move |_| {
+            let (connector, name) = (TlsConnector::from(Arc::clone(&config)), name.clone());
+            async move { connector.connect(name, open(to).await?).await.map(TokioIo::new) }
+        });
+        let channel = endpoint("https", authority)?
+            .connect_with_connector(connector)
+            .await
+            .with_context(|| format!("connect to {to}"))?;
+        Ok(Self::over(channel, service))
+    }
+
+    fn over(channel: Channel, service: &str) -> Self {
+        Self { grpc: Grpc::new(channel), service: service.to_owned(), metadata: MetadataMap::new() }
     }
 
     /// Calls a method with one message and one answer: `Unary`, `Fail`.
@@ -123,6 +146,18 @@ impl Client {
         let path = format!("/{}/{method}", self.service);
         path.parse().map_err(|error| Status::internal(format!("{path:?} is no path: {error}")))
     }
+}
+
+/// The frames of a call are small and several: they must not wait for each other's acknowledgement.
+async fn open(to: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(to).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn endpoint(scheme: &str, authority: &str) -> Result<Endpoint> {
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{authority}"))?;
+    Ok(endpoint.timeout(PATIENCE).connect_timeout(PATIENCE))
 }
 
 fn codec() -> ProstCodec<Said, Said> {

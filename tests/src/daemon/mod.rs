@@ -35,6 +35,8 @@ pub struct Gatewayd<'lab> {
     pub interfaces: Vec<String>,
     /// More arguments of `gatewayd run`.
     pub arguments: Vec<String>,
+    /// Its environment beside ours.
+    pub environment: Vec<(String, String)>,
     child: Option<Child>,
 }
 
@@ -49,7 +51,8 @@ impl<'lab> Gatewayd<'lab> {
         let config = dir.path().join("config");
         fs::create_dir(&config)?;
         let interfaces = lab.interfaces().map(str::to_owned).collect();
-        Ok(Self { lab, dir, config, interfaces, arguments: Vec::new(), child: None })
+        let (arguments, environment) = (Vec::new(), Vec::new());
+        Ok(Self { lab, dir, config, interfaces, arguments, environment, child: None })
     }
 
     /// Writes a file of the configuration whole, as an editor does: to a new file that takes the old one's name.
@@ -84,6 +87,7 @@ impl<'lab> Gatewayd<'lab> {
         command.arg("run").arg("--config").arg(&self.config);
         command.args(self.interfaces.iter().flat_map(|interface| ["--interface", interface]));
         command.arg("--state-dir").arg(self.state_dir()).arg("--pin-dir").arg(self.pin_dir());
+        command.envs(self.environment.iter().cloned());
         command.args(&self.arguments).stdout(log.try_clone()?).stderr(log);
         // A Ctrl-C in the terminal is for who started us: the daemon is stopped in its turn.
         command.process_group(0);

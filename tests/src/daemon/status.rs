@@ -1,5 +1,6 @@
 //! What `gatewayd status -o json` says, read in one place.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result};
@@ -66,6 +67,13 @@ impl Status {
                     flows: backend["flows"].as_u64().unwrap_or(0),
                 })
             })
+            .collect()
+    }
+
+    /// Services of the proxy, and how many requests each has been given.
+    pub fn http_services(&self) -> BTreeMap<String, u64> {
+        list(&self.0["httpServices"])
+            .map(|service| (text(&service["name"]), service["requests"].as_u64().unwrap_or(0)))
             .collect()
     }
 
