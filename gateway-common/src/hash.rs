@@ -105,9 +105,9 @@ mod tests {
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let length = bytes.len();
         bytes.resize(length.next_multiple_of(8).max(length) + 8, 0);
-        *bytes.last_mut().unwrap() = length as u8;
+        *bytes.last_mut().expect("it is never empty") = length as u8;
         for chunk in bytes.chunks_exact(8) {
-            let m = u64::from_le_bytes(chunk.try_into().unwrap());
+            let m = u64::from_le_bytes(chunk.try_into().expect("chunks of eight"));
             v[3] ^= m;
             round(&mut v);
             v[0] ^= m;

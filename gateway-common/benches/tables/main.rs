@@ -2,6 +2,11 @@
 //!
 //! `cargo bench -p gateway-common --features user --bench tables`, or `cargo xtask bench tables`. Prints one Markdown
 //! table for each set of weights; everything but the time is the same on every machine.
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "slots and counts are small; figures are for people"
+)]
 
 mod maglev;
 mod measure;

@@ -48,6 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::cast_precision_loss, reason = "a slot's number fits")]
     fn edges_are_the_logarithm_and_rise() {
         let edges = edges();
         assert_eq!(edges.len(), TABLE_SLOTS as usize + 1);
