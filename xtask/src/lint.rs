@@ -37,7 +37,12 @@ pub(crate) fn run(options: &Options, root: &Path) -> Result<()> {
     exec::exec(&mut deny)?;
     step("docs");
     let mut doc = exec::cargo(root);
-    exec::exec(doc.env("RUSTDOCFLAGS", "-Dwarnings").args(["doc", "--quiet", "--no-deps"]))
+    exec::exec(doc.env("RUSTDOCFLAGS", "-Dwarnings").args([
+        "doc",
+        "--quiet",
+        "--no-deps",
+        "--document-private-items",
+    ]))
 }
 
 /// Apart from the host's: one invocation for both would unify features, and std's panic handler would meet ours.

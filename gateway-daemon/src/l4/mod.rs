@@ -3,7 +3,7 @@
 //! The only module that names aya. [`Kernel::open`] -> [`Kernel::attach`] -> [`Kernel::apply`] for each plan.
 //! Maps and links are pinned, so packets flow on when the daemon ends, however it ends; the next [`Kernel::open`]
 //! adopts the maps with all flows in them, and [`Kernel::attach`] puts its own programs into the links in place.
-//! [`cleanup`] takes everything away, with or without a daemon.
+//! [`cleanup()`] takes everything away, with or without a daemon.
 //!
 //! Not here: what to do (`plan`), which devices there are (`net`).
 

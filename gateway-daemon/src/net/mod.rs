@@ -1,7 +1,7 @@
 //! The node's network, by netlink: addresses, routes, neighbours, devices and settings.
 //!
 //! [`Network`] asks and changes; [`Events`] tells when to ask again. What is changed for the Gateways' sake is
-//! written into the [`Record`](crate::record::Record) first, and [`Network::cleanup`] undoes it.
+//! written into the [`Record`] first, and [`Network::cleanup`] undoes it.
 //!
 //! Not here: programs and maps (`l4`), what to do about an event (the writer task).
 

@@ -1,6 +1,6 @@
 //! Resources from files: manifests on disk, watched.
 //!
-//! [`scan`] finds the files, [`Loader`] reads them and remembers what was good, [`watch`] does that again whenever
+//! [`scan`] finds the files, [`Loader`] reads them and remembers what was good, [`watch()`] does that again whenever
 //! something changes.
 
 mod scan;
