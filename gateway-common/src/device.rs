@@ -20,4 +20,8 @@ map_type!(Device, size = 4, offsets = { flags: 0 });
 pub mod device_flags {
     /// The device transmits what XDP redirects to it (`NETDEV_XDP_ACT_NDO_XMIT`); elsewhere such packets vanish.
     pub const XDP_TRANSMIT: u32 = 1;
+    /// The device sends out again what it received and XDP returns with `XDP_TX`. A veth drops such packets in silence
+    /// unless an XDP program is at its far end (Linux 6.18: receive offload there is enough for
+    /// [`XDP_TRANSMIT`] only), so it gets them by redirection to itself.
+    pub const XDP_TX: u32 = 2;
 }

@@ -95,8 +95,8 @@ impl World {
         }
         let mut world = Self { netns, ebpf, _attached: attached };
         world.config(40_000, 1)?;
-        world.transmits(CLIENTS, true)?;
-        world.transmits(BACKENDS, true)?;
+        world.device_can(CLIENTS, device_flags::XDP_TRANSMIT | device_flags::XDP_TX)?;
+        world.device_can(BACKENDS, device_flags::XDP_TRANSMIT | device_flags::XDP_TX)?;
         Ok(world)
     }
 
@@ -112,9 +112,8 @@ impl World {
         Ok(())
     }
 
-    /// Says whether a device transmits what XDP gives it.
-    pub fn transmits(&mut self, device: u32, transmits: bool) -> Result<()> {
-        let flags = if transmits { device_flags::XDP_TRANSMIT } else { 0 };
+    /// Says what a device can do, by bits of [`device_flags`].
+    pub fn device_can(&mut self, device: u32, flags: u32) -> Result<()> {
         HashMap::<_, u32, Device>::try_from(self.map(maps::DEVICES)?)?.insert(device, Device { flags }, 0)?;
         Ok(())
     }

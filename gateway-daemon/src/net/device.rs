@@ -41,8 +41,11 @@ pub struct Device {
 /// What the programs must know of each device: [`gateway_common::device_flags`] by interface index.
 pub fn device_flags(devices: &[Device]) -> BTreeMap<u32, u32> {
     let flags = |device: &Device| {
-        let transmits = device.up && device.xdp_features & xdp_features::NDO_XMIT != 0;
-        (device.index, if transmits { kernel_flags::XDP_TRANSMIT } else { 0 })
+        let has = |feature| device.up && device.xdp_features & feature != 0;
+        let transmits = if has(xdp_features::NDO_XMIT) { kernel_flags::XDP_TRANSMIT } else { 0 };
+        let is_veth = device.kind.as_deref() == Some("veth");
+        let sends_back = if has(xdp_features::BASIC) && !is_veth { kernel_flags::XDP_TX } else { 0 };
+        (device.index, transmits | sends_back)
     };
     devices.iter().map(flags).collect()
 }

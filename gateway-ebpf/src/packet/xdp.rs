@@ -5,7 +5,11 @@ use aya_ebpf::{
     helpers::generated,
     programs::XdpContext,
 };
-use gateway_common::{Entry, Outcome, csum::Delta, device_flags::XDP_TRANSMIT};
+use gateway_common::{
+    Entry, Outcome,
+    csum::Delta,
+    device_flags::{XDP_TRANSMIT, XDP_TX},
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{ChecksumField, MAX_OFFSET, Packet, tags_within, write_addresses};
@@ -56,8 +60,20 @@ impl Xdp {
 
     /// Whether the device transmits what XDP gives it.
     #[inline(always)]
-    fn transmits(device: u32) -> bool {
-        maps::device_flags(device) & XDP_TRANSMIT != 0
+    fn transmits(self, device: u32) -> bool {
+        let wanted = if device == self.device() { XDP_TRANSMIT | XDP_TX } else { XDP_TRANSMIT };
+        maps::device_flags(device) & wanted != 0
+    }
+
+    /// Sends the packet out by a device that [transmits](Self::transmits).
+    #[inline(always)]
+    fn transmit(self, device: u32) -> Result<u32, Outcome> {
+        if device == self.device() && maps::device_flags(device) & XDP_TX != 0 {
+            return Ok(xdp_action::XDP_TX);
+        }
+        // SAFETY: the helper takes two numbers.
+        let code = unsafe { generated::bpf_redirect(device, 0) };
+        if code == i64::from(xdp_action::XDP_REDIRECT) { Ok(code as u32) } else { Err(Outcome::HelperFailed) }
     }
 
     /// Whether the packet has more than its linear part, which not every device transmits.
@@ -184,7 +200,7 @@ impl Packet for Xdp {
         let tagged_elsewhere = tags != 0 && fib.device != self.device();
         let finishes = result == FibResult::Resolved
             && !tagged_elsewhere
-            && Self::transmits(fib.device)
+            && self.transmits(fib.device)
             && !self.has_fragments();
         if !finishes {
             return Err(Outcome::LeftToTc);
@@ -195,17 +211,12 @@ impl Packet for Xdp {
     #[inline(always)]
     fn send(self, _tags: u8, way: &Way) -> Result<u32, Outcome> {
         write_addresses(self, way.destination, way.source)?;
-        if way.device == self.device() {
-            return Ok(xdp_action::XDP_TX);
-        }
-        // SAFETY: the helper takes two numbers.
-        let code = unsafe { generated::bpf_redirect(way.device, 0) };
-        if code == i64::from(xdp_action::XDP_REDIRECT) { Ok(code as u32) } else { Err(Outcome::HelperFailed) }
+        self.transmit(way.device)
     }
 
     #[inline(always)]
     fn can_answer(self) -> Result<(), Outcome> {
-        if Self::transmits(self.device()) && !self.has_fragments() { Ok(()) } else { Err(Outcome::LeftToTc) }
+        if self.transmits(self.device()) && !self.has_fragments() { Ok(()) } else { Err(Outcome::LeftToTc) }
     }
 
     #[inline(always)]
@@ -237,6 +248,6 @@ impl Packet for Xdp {
 
     #[inline(always)]
     fn send_back(self) -> Result<u32, Outcome> {
-        Ok(xdp_action::XDP_TX)
+        self.transmit(self.device())
     }
 }

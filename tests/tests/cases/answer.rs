@@ -159,7 +159,7 @@ rows! {
         .given(|world| {
             one_backend(world, TCP)?;
             world.table(SERVICE + V4.id, &[gateway_common::REFUSE])?;
-            world.transmits(gateway_tests::prog::CLIENTS, false)
+            world.device_can(gateway_tests::prog::CLIENTS, 0)
         })
         .xdp_leaves_it();
 }

@@ -171,7 +171,7 @@ fn flows_of_two_services_to_one_backend_are_kept_apart() {
 fn what_xdp_leaves_tc_begins() {
     let mut world = World::create().unwrap();
     one_backend(&mut world, TCP).unwrap();
-    world.transmits(BACKENDS, false).unwrap();
+    world.device_can(BACKENDS, 0).unwrap();
     let syn = V4.tcp(SYN).bytes();
     let left = world.run(Entry::Xdp, CLIENTS, &syn, 0).unwrap();
     assert!(left.packet == syn);

@@ -1,6 +1,6 @@
 //! Ways out, and what has none.
 
-use gateway_common::{Outcome, maps};
+use gateway_common::{Outcome, device_flags, maps};
 use gateway_tests::packet::tcp_flags::*;
 use gateway_tests::prog::{BACKENDS, CLIENTS, macs};
 
@@ -25,6 +25,14 @@ rows! {
     a_backend_on_the_clients_side: to("198.18.0.9:8080")
         .sends(Outcome::Forwarded, &V4.forwarded(V4.tcp(SYN)).to("198.18.0.9:8080"), macs::BACKEND, macs::NODE_CLIENTS)
         .xdp_code(XDP_TX);
+    a_backend_on_the_side_of_clients_whose_device_is_a_veth: to("198.18.0.9:8080")
+        .given(|world| {
+            one_backend(world, TCP)?;
+            world.backend(V4.id, Some("198.18.0.9:8080"), 1)?;
+            world.device_can(CLIENTS, device_flags::XDP_TRANSMIT)
+        })
+        .sends(Outcome::Forwarded, &V4.forwarded(V4.tcp(SYN)).to("198.18.0.9:8080"), macs::BACKEND, macs::NODE_CLIENTS)
+        .xdp_code(XDP_REDIRECT);
     an_unknown_neighbour: to("198.18.1.3:8080")
         .sends(Outcome::Forwarded, &V4.forwarded(V4.tcp(SYN)).to("198.18.1.3:8080"), macs::BACKEND, macs::BACKEND)
         .xdp_leaves_it();
@@ -48,14 +56,14 @@ rows! {
     a_device_that_does_not_transmit: Row::new(V4.tcp(SYN))
         .given(|world| {
             one_backend(world, TCP)?;
-            world.transmits(BACKENDS, false)
+            world.device_can(BACKENDS, 0)
         })
         .forwards(V4)
         .xdp_leaves_it();
     a_client_device_that_does_not_transmit_may_receive: Row::new(V4.tcp(SYN))
         .given(|world| {
             one_backend(world, TCP)?;
-            world.transmits(CLIENTS, false)
+            world.device_can(CLIENTS, 0)
         })
         .forwards(V4);
     used_up: Row::new(V4.tcp(SYN).hop_limit(1)).given(|world| one_backend(world, TCP)).drops(Outcome::TtlExpired);
