@@ -11,7 +11,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use super::{
     attach::{LINK_PREFIX, detach},
     error::Error,
-    pins::{LAYOUT_MARK, names},
+    pins::{LAYOUT_MARK, lock, names},
 };
 use crate::record::Record;
 
@@ -32,6 +32,7 @@ pub struct Left {
 pub fn cleanup(pin_dir: &Path, record: &mut Record) -> Result<Left, Error> {
     let dir = record.changes().pin_dir.clone().unwrap_or_else(|| pin_dir.to_owned());
     if dir.exists() {
+        let _lock = lock(&dir)?;
         remove_pins(&dir)?;
     }
     let mut left = Left::default();

@@ -37,6 +37,15 @@ pub enum Error {
         /// What is different.
         what: String,
     },
+    /// Another process has the pins.
+    #[error(
+        "another gatewayd is running with pin directory {}; stop it, or give this one its own --pin-dir and \
+         --state-dir", pin_dir.display()
+    )]
+    InUse {
+        /// The folder.
+        pin_dir: PathBuf,
+    },
     /// bpffs could not be mounted.
     #[error("mount bpffs on {}", path.display())]
     Mount {

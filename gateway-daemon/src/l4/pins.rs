@@ -29,21 +29,23 @@ const BPFFS_MAGIC: i64 = 0xcafe_4a11;
 /// Name of the folder that marks the layout. bpffs takes folders and pins only, and no dots in their names.
 pub(super) const LAYOUT_MARK: &str = "layout_";
 
-/// The folder of pins.
+/// The folder of pins, this process's own as long as it is held.
 #[derive(Debug)]
 pub(super) struct Pins {
     dir: PathBuf,
+    _lock: fs::File,
 }
 
 impl Pins {
     /// Makes the folder, on a BPF file system, mounting one where there is none.
     pub(super) fn open(dir: &Path, record: &mut Record) -> Result<Self, Error> {
-        record.change(|changes| changes.pin_dir = Some(dir.to_owned()))?;
         if !is_bpffs(dir)? {
             mount_bpffs(if dir.starts_with(BPFFS) { Path::new(BPFFS) } else { dir }, record)?;
         }
         make(dir, record)?;
-        Ok(Self { dir: dir.to_owned() })
+        let lock = lock(dir)?;
+        record.change(|changes| changes.pin_dir = Some(dir.to_owned()))?;
+        Ok(Self { dir: dir.to_owned(), _lock: lock })
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -91,6 +93,20 @@ impl Pins {
             }
         }
         Ok(true)
+    }
+}
+
+/// Takes a folder of pins for this process, until the file is dropped.
+///
+/// # Errors
+/// `InUse` when another process has it: two writers of the same maps would undo each other's work.
+pub(super) fn lock(dir: &Path) -> Result<fs::File, Error> {
+    let file_error = |source| Error::File { path: dir.to_owned(), source };
+    let file = fs::File::open(dir).map_err(file_error)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { pin_dir: dir.to_owned() }),
+        Err(error) => Err(file_error(error.into())),
     }
 }
 

@@ -182,32 +182,25 @@ fn a_new_use_of_an_id_counts_from_zero_and_is_another_incarnation_even_after_a_r
 }
 
 #[test]
-fn cleanup_leaves_nothing_with_or_without_a_daemon() {
+fn cleanup_leaves_nothing() {
     on_node(|node| async move {
         let mounts = || fs::read_to_string("/proc/self/mounts").unwrap();
         let ours = |mounts: &str| mounts.contains(node.pin_dir().to_str().unwrap());
         let near = node.device("near").await;
-        let features = node.device("near").await.xdp_features;
-        for daemon_lives in [true, false] {
-            let mut kernel = Some(node.open_kernel());
-            let running = kernel.as_mut().unwrap();
-            apply(running, &[service(80, &[("198.18.1.1:80", 1)])], 0);
-            running.attach(&[(near.clone(), Mode::Xdp)]).unwrap();
-            assert_eq!(tc_programs("near"), 1);
-            assert!(ours(&mounts()));
-            if !daemon_lives {
-                kernel = None;
-            }
+        let mut kernel = node.open_kernel();
+        apply(&mut kernel, &[service(80, &[("198.18.1.1:80", 1)])], 0);
+        kernel.attach(&[(near.clone(), Mode::Xdp)]).unwrap();
+        drop(kernel);
+        assert_eq!(tc_programs("near"), 1);
+        assert!(ours(&mounts()));
 
-            let left = l4::cleanup(Path::new("/nowhere"), &mut node.record()).unwrap();
-            assert_eq!(left, l4::Left::default());
-            assert!(!ours(&mounts()));
-            assert!(!node.pin_dir().exists());
-            assert_eq!(node.record().changes(), &gateway_daemon::record::Changes::default());
-            assert_eq!(tc_programs("near"), 0);
-            assert_eq!(node.device("near").await.xdp_features, features);
-            drop(kernel);
-        }
+        let left = l4::cleanup(Path::new("/nowhere"), &mut node.record()).unwrap();
+        assert_eq!(left, l4::Left::default());
+        assert!(!ours(&mounts()));
+        assert!(!node.pin_dir().exists());
+        assert_eq!(node.record().changes(), &gateway_daemon::record::Changes::default());
+        assert_eq!(tc_programs("near"), 0);
+        assert_eq!(node.device("near").await.xdp_features, near.xdp_features);
     });
 }
 
@@ -300,6 +293,21 @@ fn the_kernel_knows_which_devices_transmit_redirected_packets() {
         assert_eq!(devices.get(&near.index, 0).unwrap().flags, gateway_common::device_flags::XDP_TRANSMIT);
         kernel.set_devices(&BTreeMap::new()).unwrap();
         assert!(devices.get(&near.index, 0).is_err());
+    });
+}
+
+#[test]
+fn pins_belong_to_one_process_at_a_time() {
+    on_node(|node| async move {
+        let kernel = node.open_kernel();
+        let error = node.try_open_kernel().err().unwrap();
+        let mut other = node.record();
+        assert!(error.to_string().contains("another gatewayd is running"), "{error}");
+        l4::cleanup(&node.pin_dir(), &mut other).unwrap_err();
+        assert!(node.pin_dir().join("gw_services").exists());
+        drop(kernel);
+        l4::cleanup(&node.pin_dir(), &mut other).unwrap();
+        assert!(!node.pin_dir().exists());
     });
 }
 
