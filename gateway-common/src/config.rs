@@ -18,7 +18,10 @@ pub struct Config {
     pub nat_port_first: u16,
     /// How many ports there are from the first one on.
     pub nat_port_count: u16,
-    /// Zero.
-    pub pad: u32,
+    /// First port, in host order, that backends may answer to. With the count it spans the range above, and those
+    /// of earlier configurations whose flows live on.
+    pub reply_port_first: u16,
+    /// How many ports there are from that one on.
+    pub reply_port_count: u16,
 }
-map_type!(Config, size = 24, offsets = { hash_key: 0, nat_port_first: 16, nat_port_count: 18 });
+map_type!(Config, size = 24, offsets = { hash_key: 0, nat_port_first: 16, nat_port_count: 18, reply_port_first: 20, reply_port_count: 22 });

@@ -22,7 +22,7 @@ const QUARANTINE: u32 = 2;
 pub(crate) fn find<F: Family>(headers: &Headers<F>) -> Option<Entry<F::Reply>> {
     let config = maps::config()?;
     let port = headers.destination_port;
-    if port.host().wrapping_sub(config.nat_port_first) >= config.nat_port_count {
+    if port.host().wrapping_sub(config.reply_port_first) >= config.reply_port_count {
         return None;
     }
     let mut key = F::reply_key(headers.source, headers.destination, headers.source_port, headers.protocol);

@@ -105,9 +105,21 @@ impl World {
         &self.netns
     }
 
-    /// Sets the NAT ports.
-    pub fn config(&mut self, nat_port_first: u16, nat_port_count: u16) -> Result<()> {
-        let config = Config { hash_key: [7, 11], nat_port_first, nat_port_count, pad: 0 };
+    /// Sets the NAT ports, from the first one on, and how many there are.
+    pub fn config(&mut self, first: u16, count: u16) -> Result<()> {
+        self.config_with_replies(first, count, first, count)
+    }
+
+    /// Sets the NAT ports, and apart from them the ports that backends may answer to.
+    pub fn config_with_replies(
+        &mut self,
+        nat_port_first: u16,
+        nat_port_count: u16,
+        reply_port_first: u16,
+        reply_port_count: u16,
+    ) -> Result<()> {
+        let hash_key = [7, 11];
+        let config = Config { hash_key, nat_port_first, nat_port_count, reply_port_first, reply_port_count };
         Array::<_, Config>::try_from(self.map(maps::CONFIG)?)?.set(0, config, 0)?;
         Ok(())
     }

@@ -96,11 +96,15 @@ impl Kernel {
             None if adopted => maps.config()?.hash_key,
             None => random_key()?,
         };
+        // Flows that are adopted keep their ports, so answers to those must be known as long as the maps are there.
+        let reply_ports =
+            if adopted { ports::spanning(&maps.config()?, &nat_ports) } else { nat_ports.clone() };
         maps.set_config(&Config {
             hash_key,
             nat_port_first: *nat_ports.start(),
-            nat_port_count: nat_ports.end() - nat_ports.start() + 1,
-            pad: 0,
+            nat_port_count: ports::count(&nat_ports),
+            reply_port_first: *reply_ports.start(),
+            reply_port_count: ports::count(&reply_ports),
         })?;
         let ledger = if adopted { maps.read_ledger()? } else { Ledger::default() };
         Ok(Self { pins, programs, maps, ledger, adopted, attachments: Vec::new(), nat_ports })

@@ -5,6 +5,8 @@
 
 use std::{fs, io, ops::RangeInclusive};
 
+use gateway_common::Config;
+
 const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 
@@ -56,6 +58,18 @@ pub enum PortsError {
 /// The range asked for, checked, or the longest one that there is.
 pub(super) fn nat_ports(asked: Option<RangeInclusive<u16>>) -> Result<RangeInclusive<u16>, PortsError> {
     choose(asked, &own_ports(&read(RANGE)?, &read(RESERVED)?))
+}
+
+/// How many ports a range has; it does not have all 65,536.
+pub(super) fn count(ports: &RangeInclusive<u16>) -> u16 {
+    ports.end() - ports.start() + 1
+}
+
+/// The shortest range with the ports to which adopted flows are answered, and `ports`.
+pub(super) fn spanning(adopted: &Config, ports: &RangeInclusive<u16>) -> RangeInclusive<u16> {
+    let Some(last) = adopted.reply_port_count.checked_sub(1) else { return ports.clone() };
+    let last = adopted.reply_port_first.saturating_add(last);
+    adopted.reply_port_first.min(*ports.start())..=last.max(*ports.end())
 }
 
 fn read(path: &'static str) -> Result<String, PortsError> {
@@ -135,5 +149,14 @@ mod tests {
             Err(PortsError::Overlap { first: 30_000, last: 40_000, port: 32_768 })
         );
         assert_eq!(choose(Some(80..=90), &own), Err(PortsError::Range { first: 80, last: 90 }));
+    }
+
+    #[test]
+    fn adopted_flows_are_still_answered() {
+        let adopted =
+            |first, count| Config { reply_port_first: first, reply_port_count: count, ..Config::default() };
+        assert_eq!(spanning(&adopted(1_024, 31_744), &(2_000..=3_000)), 1_024..=32_767);
+        assert_eq!(spanning(&adopted(2_000, 1_001), &(61_000..=65_535)), 2_000..=65_535);
+        assert_eq!(spanning(&adopted(0, 0), &(2_000..=3_000)), 2_000..=3_000);
     }
 }

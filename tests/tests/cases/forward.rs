@@ -85,6 +85,12 @@ rows! {
     udp_of_a_known_flow_over_ipv4: known(V4.udp(), V4, UDP);
     udp_of_a_known_flow_over_ipv6: known(V6.udp(), V6, UDP);
     tcp_reply_over_ipv4: reply(V4, TCP, tcp_answer);
+    /// The port is of an earlier configuration, from which the connection was adopted.
+    tcp_reply_to_a_port_that_is_not_taken_any_more: reply(V4, TCP, tcp_answer)
+        .given(|world| {
+            known_reply(world, TCP, &Known::default())?;
+            world.config_with_replies(50_000, 100, 40_000, 10_100)
+        });
     tcp_reply_over_ipv6: reply(V6, TCP, tcp_answer);
     udp_reply_over_ipv4: reply(V4, UDP, udp_answer);
     udp_reply_over_ipv6: reply(V6, UDP, udp_answer);
