@@ -21,10 +21,17 @@ use tokio::sync::mpsc;
 
 pub use self::interface::{Interface, InterfaceError};
 use self::{resolve::Resolver, writer::Writer};
-use crate::{admin, l4, l7, net, record::Record, source};
+use crate::{
+    admin, l4, l7, net,
+    record::Record,
+    source::{self, files::Loader},
+};
 
 /// The report after each generation, in the state directory.
 const STATUS_FILE: &str = "status.json";
+
+/// What each file was when it was good last, in the state directory.
+const LAST_GOOD: &str = "last-good";
 
 /// What `gatewayd run` was told.
 #[derive(Clone, Debug)]
@@ -75,7 +82,8 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         "kernel programs loaded"
     );
     let proxy = l7::Proxy::start(proxy_settings(&options)).context("start the proxy's threads")?;
-    let watch = source::files::watch(options.config.clone()).context("watch the configuration")?;
+    let files = Loader::new(options.config.clone()).remembering(options.state_dir.join(LAST_GOOD));
+    let watch = source::files::watch(files).context("watch the configuration")?;
 
     let (requests, reports) = mpsc::channel(8);
     let resolver = Resolver::start();
@@ -148,6 +156,7 @@ fn remove_state(state_dir: &Path) -> std::io::Result<()> {
         gone(fs::remove_file(state_dir.join(file)))?;
     }
     gone(fs::remove_file(admin::socket_path(state_dir)))?;
+    gone(fs::remove_dir_all(state_dir.join(LAST_GOOD)))?;
     match fs::remove_dir(state_dir) {
         Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
         result => gone(result),

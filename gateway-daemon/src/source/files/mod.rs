@@ -3,6 +3,7 @@
 //! [`scan`] finds the files, [`Loader`] reads them and remembers what was good, [`watch()`] does that again whenever
 //! something changes.
 
+mod memory;
 mod scan;
 mod watch;
 
@@ -14,6 +15,7 @@ use std::{
     sync::Arc,
 };
 
+use self::memory::Memory;
 pub use self::watch::{Watch, watch};
 use super::{
     Loaded,
@@ -30,6 +32,8 @@ pub struct Loader {
     owners: BTreeMap<(&'static str, Key), PathBuf>,
     /// Faults of paths, as of the last load.
     path_faults: Vec<Diagnostic>,
+    /// Where good files are remembered over restarts.
+    memory: Option<Memory>,
 }
 
 /// A file as read last.
@@ -60,7 +64,25 @@ const FILE_MAX: u64 = 16 * 1024 * 1024;
 impl Loader {
     /// A loader of these files and directories.
     pub fn new(paths: Vec<PathBuf>) -> Self {
-        Self { paths, files: BTreeMap::new(), owners: BTreeMap::new(), path_faults: Vec::new() }
+        let (files, owners) = (BTreeMap::new(), BTreeMap::new());
+        Self { paths, files, owners, path_faults: Vec::new(), memory: None }
+    }
+
+    /// Remembers in a directory of its own what was good, and begins with what is remembered there: a file that is bad
+    /// or away at the start has what it had before.
+    #[must_use]
+    pub fn remembering(mut self, dir: PathBuf) -> Self {
+        let memory = Memory::new(dir);
+        for (path, text) in memory.recall() {
+            let name: Arc<str> = path.display().to_string().into();
+            let (objects, faults) = parse(&name, text.as_bytes());
+            // Another version of the daemon may find fault with what was good.
+            if is_good(&faults) {
+                self.files.insert(path, File { objects, was_good: true, ..File::default() });
+            }
+        }
+        self.memory = Some(memory);
+        self
     }
 
     /// Reads everything that has changed.
@@ -75,16 +97,35 @@ impl Loader {
             !scan.files.contains(path)
                 && !scan.unreadable.iter().any(|unreadable| path.starts_with(unreadable))
         };
-        let before = self.files.len();
-        self.files.retain(|path, _| !gone(path));
-        changed |= self.files.len() != before;
-        for path in scan.files {
-            self.files.entry(path).or_default();
+        let gone: Vec<PathBuf> = self.files.keys().filter(|path| gone(path)).cloned().collect();
+        changed |= !gone.is_empty();
+        for path in gone {
+            self.files.remove(&path);
+            self.remember(&path, None);
         }
-        for (path, file) in &mut self.files {
-            changed |= file.read(path);
+        for path in &scan.files {
+            self.files.entry(path.clone()).or_default();
+        }
+        let mut good = Vec::new();
+        for (path, file) in self.files.iter_mut().filter(|(path, _)| scan.files.contains(*path)) {
+            if file.read(path) {
+                changed = true;
+                good.extend(file.good_text().map(|text| (path.clone(), text)));
+            }
+        }
+        for (path, text) in good {
+            self.remember(&path, Some(&text));
         }
         Load { loaded: self.merge(), changed }
+    }
+
+    /// Remembers a good file, or forgets one that is gone.
+    fn remember(&self, path: &Path, text: Option<&[u8]>) {
+        let Some(memory) = &self.memory else { return };
+        let done = text.map_or_else(|| memory.forget(path), |text| memory.keep(path, text));
+        if let Err(error) = done {
+            tracing::warn!(path = %path.display(), %error, "cannot remember the file over a restart");
+        }
     }
 
     /// All objects of all files. Of those that are defined twice, one is kept and the other is a fault.
@@ -154,7 +195,7 @@ impl File {
             return false;
         }
         let (objects, faults) = parse(&name, &text);
-        let good = faults.iter().all(|fault| fault.severity != Severity::Error);
+        let good = is_good(&faults);
         if good || !self.was_good {
             self.objects = objects;
         }
@@ -162,6 +203,15 @@ impl File {
         (self.text, self.faults) = (Some(text), faults);
         true
     }
+
+    /// What it holds, when that is good.
+    fn good_text(&self) -> Option<Vec<u8>> {
+        self.text.clone().filter(|_| is_good(&self.faults))
+    }
+}
+
+fn is_good(faults: &[Diagnostic]) -> bool {
+    faults.iter().all(|fault| fault.severity != Severity::Error)
 }
 
 fn contents(path: &Path) -> io::Result<Vec<u8>> {

@@ -82,15 +82,13 @@ impl Scan {
 
     fn fault(&mut self, path: &Path, error: &io::Error) {
         let missing = error.kind() == io::ErrorKind::NotFound;
-        if !missing {
-            self.unreadable.push(path.to_owned());
-        }
+        self.unreadable.push(path.to_owned());
         self.faults.push(Diagnostic {
             place: None,
             object: Some(path.display().to_string()),
             severity: Severity::Error,
             code: if missing { "path-not-found" } else { "path-unreadable" },
-            message: format!("cannot be read: {error}"),
+            message: format!("cannot be read: {error}; what it had when it was there last is still served"),
         });
     }
 }

@@ -182,7 +182,7 @@ fn replace(path: &Path, text: &str) {
 async fn changes_are_noticed_however_they_are_made() {
     let directory = Directory::new();
     directory.write("a.yaml", &namespace("a"));
-    let watch = watch(vec![directory.0.path().to_owned()]).unwrap();
+    let watch = watch(Loader::new(vec![directory.0.path().to_owned()])).unwrap();
     assert_eq!(names(&watch.loaded().borrow()), ["a"]);
     shows(&watch, &["b"], || directory.write("a.yaml", &namespace("b"))).await;
     shows(&watch, &["c"], || replace(&directory.path("a.yaml"), &namespace("c"))).await;
@@ -200,7 +200,7 @@ async fn a_mounted_config_map_is_followed_when_its_links_are_swapped() {
     symlink("..1", directory.path("..data")).unwrap();
     symlink("..data/a.yaml", directory.path("a.yaml")).unwrap();
     // A single file of the mount, too.
-    let watch = watch(vec![directory.path("a.yaml")]).unwrap();
+    let watch = watch(Loader::new(vec![directory.path("a.yaml")])).unwrap();
     assert_eq!(names(&watch.loaded().borrow()), ["a"]);
     for (swap, name) in [("..2", "b"), ("..3", "c")] {
         shows(&watch, &[name], || {
@@ -215,16 +215,51 @@ async fn a_mounted_config_map_is_followed_when_its_links_are_swapped() {
 #[tokio::test]
 async fn a_path_that_appears_later_is_read_then() {
     let directory = Directory::new();
-    let watch = watch(vec![directory.path("etc/gateway")]).unwrap();
+    let watch = watch(Loader::new(vec![directory.path("etc/gateway")])).unwrap();
     shows(&watch, &["a"], || directory.write("etc/gateway/a.yaml", &namespace("a"))).await;
 }
 
 #[tokio::test]
 async fn a_reload_publishes_without_a_change() {
     let directory = Directory::new();
-    let watch = watch(vec![directory.0.path().to_owned()]).unwrap();
+    let watch = watch(Loader::new(vec![directory.0.path().to_owned()])).unwrap();
     let mut loaded = watch.loaded();
     loaded.mark_unchanged();
     watch.reload();
     tokio::time::timeout(Duration::from_secs(10), loaded.changed()).await.unwrap().unwrap();
+}
+
+#[test]
+fn a_named_path_that_is_away_for_a_moment_takes_nothing_with_it() {
+    let directory = Directory::new();
+    directory.write("etc/a.yaml", &namespace("a"));
+    let mut loader = Loader::new(vec![directory.path("etc")]);
+    assert_eq!(names(&loader.load().loaded), ["a"]);
+    fs::rename(directory.path("etc"), directory.path("away")).unwrap();
+    let load = loader.load();
+    assert_eq!((names(&load.loaded), codes(&load)), (vec!["a".to_owned()], vec!["path-not-found"]));
+    fs::rename(directory.path("away"), directory.path("etc")).unwrap();
+    directory.write("etc/a.yaml", &namespace("b"));
+    let load = loader.load();
+    assert_eq!((names(&load.loaded), codes(&load)), (vec!["b".to_owned()], vec![]));
+}
+
+#[test]
+fn what_was_good_is_remembered_over_a_restart() {
+    let directory = Directory::new();
+    let start = || Loader::new(vec![directory.path("etc")]).remembering(directory.path("state/last-good"));
+    directory.write("etc/a.yaml", &namespace("a"));
+    directory.write("etc/b.yaml", &namespace("b"));
+    assert_eq!(names(&start().load().loaded), ["a", "b"]);
+
+    directory.write("etc/a.yaml", "kind: [");
+    assert_eq!(names(&start().load().loaded), ["a", "b"], "a bad file has what it had before the restart");
+    fs::rename(directory.path("etc"), directory.path("away")).unwrap();
+    assert_eq!(names(&start().load().loaded), ["a", "b"], "so has one that is away");
+    fs::rename(directory.path("away"), directory.path("etc")).unwrap();
+
+    fs::remove_file(directory.path("etc/a.yaml")).unwrap();
+    assert_eq!(names(&start().load().loaded), ["b"]);
+    directory.write("etc/a.yaml", "kind: [");
+    assert_eq!(names(&start().load().loaded), ["b"], "what was taken away on purpose is forgotten");
 }

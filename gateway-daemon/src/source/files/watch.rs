@@ -63,9 +63,9 @@ enum Wake {
     Stop,
 }
 
-/// Reads the files and directories `paths` lead to, and starts to watch them. Never fails on account of what is
+/// Loads, and starts to watch everything that the loader's paths lead to. Never fails on account of what is
 /// there or not there; that is in [`Loaded::faults`].
-pub fn watch(paths: Vec<PathBuf>) -> io::Result<Watch> {
+pub fn watch(mut files: Loader) -> io::Result<Watch> {
     let (wake, woken) = mpsc::channel();
     let events = wake.clone();
     let mut directories = Directories::default();
@@ -74,7 +74,6 @@ pub fn watch(paths: Vec<PathBuf>) -> io::Result<Watch> {
         Ok(watcher) => directories.watcher = Some(watcher),
         Err(error) => directories.fault = Some(not_watched(&error)),
     }
-    let mut files = Loader::new(paths);
     let first = load(&mut files, &mut directories).0;
     let (publish, loaded) = channel::channel(Arc::new(first));
     thread::Builder::new()
