@@ -58,8 +58,6 @@ impl Memory {
     }
 
     fn place(&self, path: &Path) -> PathBuf {
-        let digest = Sha256::digest(path.as_os_str().as_encoded_bytes());
-        let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.dir.join(name)
+        self.dir.join(format!("{:x}", Sha256::digest(path.as_os_str().as_encoded_bytes())))
     }
 }
