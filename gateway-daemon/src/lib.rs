@@ -14,3 +14,4 @@ pub mod observe;
 pub mod plan;
 pub mod record;
 pub mod source;
+pub mod status;

@@ -19,6 +19,7 @@ pub mod node;
 pub mod resources;
 pub mod route;
 mod schema;
+pub mod served;
 
 use std::collections::BTreeMap;
 

@@ -109,6 +109,14 @@ macro_rules! define {
                     $(Resource::$variant(object) => { self.$store.insert(object.key(), object); })*
                 }
             }
+
+            /// Removes the object of this kind and name, and says whether it was there.
+            pub fn remove(&mut self, kind: &str, key: &Key) -> bool {
+                $(if kind == <$spec>::KIND {
+                    return self.$store.remove(key).is_some();
+                })*
+                false
+            }
         }
     };
 }

@@ -11,20 +11,26 @@ mod writer;
 
 use std::{
     fs,
+    hash::{BuildHasher as _, RandomState},
     ops::RangeInclusive,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::Context as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio_util::task::AbortOnDropHandle;
 
 pub use self::interface::{Interface, InterfaceError};
 use self::{resolve::Resolver, writer::Writer};
 use crate::{
-    admin, l4, l7, net,
+    admin,
+    compile::pool::Pool,
+    l4, l7, net,
     record::Record,
-    source::{self, files::Loader},
+    source::{self, Source, files::Loader, kubernetes::Access},
+    status::{self, Applied, Election},
 };
 
 /// The report after each generation, in the state directory.
@@ -36,8 +42,8 @@ const LAST_GOOD: &str = "last-good";
 /// What `gatewayd run` was told.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Files and directories to read, and to watch.
-    pub config: Vec<PathBuf>,
+    /// Where resources come from.
+    pub source: SourceOptions,
     /// Devices that carry clients or backends. Gateway addresses go on the first one.
     pub interfaces: Vec<Interface>,
     /// Where state is kept; exists.
@@ -56,6 +62,20 @@ pub struct Options {
     pub nat_ports: Option<RangeInclusive<u16>>,
     /// Threads of the proxy.
     pub workers: Option<usize>,
+}
+
+/// Where resources come from.
+#[derive(Clone, Debug)]
+pub enum SourceOptions {
+    /// Files and directories to read, and to watch.
+    Files(Vec<PathBuf>),
+    /// An API server to watch.
+    Kubernetes {
+        /// How to reach it.
+        access: Access,
+        /// Addresses for Gateways; empty for those of the node.
+        pool: Pool,
+    },
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -82,17 +102,58 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         "kernel programs loaded"
     );
     let proxy = l7::Proxy::start(proxy_settings(&options)).context("start the proxy's threads")?;
-    let files = Loader::new(options.config.clone()).remembering(options.state_dir.join(LAST_GOOD));
-    let watch = source::files::watch(files).context("watch the configuration")?;
+    let (source, reporting) = open_source(&options).await?;
+    let (applied, reporter) = match reporting {
+        Some(reporting) => (Some(reporting.applied), Some((reporting.election, reporting.task))),
+        None => (None, None),
+    };
 
     let (requests, reports) = mpsc::channel(8);
     let resolver = Resolver::start();
-    let mut writer = Writer::new(options, record, kernel, network, proxy, resolver);
+    let mut writer = Writer::new(options, record, kernel, network, proxy, resolver, applied);
     tokio::select! {
-        result = writer.run(&watch, events, reports) => result?,
+        result = writer.run(&source, events, reports) => result?,
         () = admin.serve(requests) => {}
     }
+    if let Some((election, task)) = reporter {
+        drop(task);
+        election.resign().await;
+    }
     writer.stop().await
+}
+
+/// What writes statuses to an API server.
+struct Reporting {
+    applied: watch::Sender<Option<Arc<Applied>>>,
+    election: Election,
+    task: AbortOnDropHandle<()>,
+}
+
+/// Starts to watch, and where statuses go, to write them.
+async fn open_source(options: &Options) -> anyhow::Result<(Source, Option<Reporting>)> {
+    let (access, pool) = match &options.source {
+        SourceOptions::Files(paths) => {
+            let files = Loader::new(paths.clone()).remembering(options.state_dir.join(LAST_GOOD));
+            let watch = source::files::watch(files).context("watch the configuration")?;
+            return Ok((Source::Files(watch), None));
+        }
+        SourceOptions::Kubernetes { access, pool } => (access, pool),
+    };
+    let client = access.client().await?;
+    let election = Election::stand(client.clone(), identity());
+    let watch = source::kubernetes::watch(client.clone(), pool.clone(), election.leads());
+    let (applied, newest) = watch::channel(None);
+    let inputs = status::Inputs { applied: newest, observed: watch.observed(), leads: election.leads() };
+    let task = status::start(client, inputs);
+    Ok((Source::Kubernetes(watch), Some(Reporting { applied, election, task })))
+}
+
+/// The node's name, and what no other daemon has: two on one node are two candidates.
+fn identity() -> String {
+    let name = rustix::system::uname();
+    // Every RandomState has keys of its own.
+    let random = RandomState::new().hash_one(std::process::id());
+    format!("{}_{random:016x}", name.nodename().to_string_lossy())
 }
 
 fn kernel_options(options: &Options) -> anyhow::Result<l4::Options> {

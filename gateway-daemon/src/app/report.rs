@@ -1,15 +1,15 @@
 //! What `gatewayd status` shows, put together from what each part knows.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use gateway_common::ServiceCount;
 
 use crate::{
     admin::{
-        BackendReport, DeviceReport, FaultReport, L4ServiceReport, L7BackendReport, L7ServiceReport,
-        ListenerReport,
+        BackendReport, BindReport, DeviceReport, FaultReport, L4ServiceReport, L7BackendReport,
+        L7ServiceReport, ListenerReport,
     },
-    api::{Diagnostic, Resources},
+    api::{Diagnostic, Key, Resources},
     compile::status::Statuses,
     l4::{Attachment, Counters},
     l7::Stats,
@@ -46,6 +46,25 @@ pub(super) fn listeners(resources: &Resources, statuses: &Statuses) -> Vec<Liste
         }
     }
     reports
+}
+
+/// The Gateways with a socket that could not be opened, and why.
+pub(super) fn closed(
+    resources: &Resources,
+    statuses: &Statuses,
+    binds: &[BindReport],
+) -> BTreeMap<Key, String> {
+    let mut closed = BTreeMap::new();
+    for (key, status) in &statuses.gateways {
+        let Some(gateway) = resources.gateways.get(key).filter(|_| !binds.is_empty()) else { continue };
+        let ports = || gateway.spec.listeners.iter().map(|listener| listener.port);
+        let sockets = status.addresses.iter().flat_map(|ip| ports().map(|port| SocketAddr::new(*ip, port)));
+        let sockets: Vec<String> = sockets.map(|socket| socket.to_string()).collect();
+        if let Some(bind) = binds.iter().find(|bind| sockets.contains(&bind.address)) {
+            closed.insert(key.clone(), format!("{}: {}", bind.address, bind.error));
+        }
+    }
+    closed
 }
 
 /// The services in the kernel, with what is asked and what was counted.

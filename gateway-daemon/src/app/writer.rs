@@ -15,21 +15,22 @@ use std::{
 use anyhow::Context as _;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     time::MissedTickBehavior,
 };
 
 use super::{Options, STATUS_FILE, clean, report, resolve::Resolver};
 use crate::{
     admin::{ApplyFailure, BindReport, Rejection, Report},
-    api::Severity,
+    api::{Resources, Severity},
     compile::{Compiled, Settings, compile},
     l4::Kernel,
     l7::Proxy,
     net::{Device, Events, Hops, NetEvent, Network},
     plan::State,
     record::Record,
-    source::{Loaded, files::Watch},
+    source::{Loaded, Source},
+    status::Applied,
 };
 
 /// How long after a failure the same model is tried again.
@@ -53,7 +54,9 @@ pub(super) struct Writer {
     pub(super) attached: Vec<Device>,
     /// When the daemon started: the clock that plans are told the time of.
     pub(super) start: Instant,
-    loaded: Arc<Loaded>,
+    /// What the source has; nothing before it has told, and until then nothing on the node is touched.
+    loaded: Option<Arc<Loaded>>,
+    implicit_class: bool,
     compiled: Compiled,
     generation: u64,
     applied_at: Option<SystemTime>,
@@ -62,6 +65,8 @@ pub(super) struct Writer {
     binds: Vec<BindReport>,
     /// When to try again what failed.
     retry_at: Option<Instant>,
+    /// Who is told what was applied, if statuses are written anywhere.
+    applied: Option<watch::Sender<Option<Arc<Applied>>>>,
 }
 
 impl Writer {
@@ -72,6 +77,7 @@ impl Writer {
         network: Network,
         proxy: Proxy,
         resolver: Resolver,
+        applied: Option<watch::Sender<Option<Arc<Applied>>>>,
     ) -> Self {
         Self {
             options,
@@ -83,7 +89,8 @@ impl Writer {
             proxy,
             resolver,
             start: Instant::now(),
-            loaded: Arc::default(),
+            loaded: None,
+            implicit_class: false,
             compiled: Compiled::default(),
             generation: 0,
             applied_at: None,
@@ -91,13 +98,14 @@ impl Writer {
             failures: Vec::new(),
             binds: Vec::new(),
             retry_at: None,
+            applied,
         }
     }
 
     /// Serves until SIGTERM or SIGINT.
     pub(super) async fn run(
         &mut self,
-        source: &Watch,
+        source: &Source,
         mut events: Events,
         mut reports: mpsc::Receiver<oneshot::Sender<Report>>,
     ) -> anyhow::Result<()> {
@@ -106,7 +114,7 @@ impl Writer {
         let mut confirm = tokio::time::interval(CONFIRM);
         confirm.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut loaded = source.loaded();
-        loaded.mark_changed();
+        self.implicit_class = source.implies_class();
         loop {
             let wake = self.next_wake();
             tokio::select! {
@@ -188,12 +196,13 @@ impl Writer {
             Some(before) if before.faults == faults => Some(before),
             _ => Some(Rejection { at: rfc3339(SystemTime::now()), faults }),
         };
-        self.loaded = loaded;
+        self.loaded = Some(loaded);
         self.publish().await;
     }
 
     /// Compiles, and brings what comes of it everywhere. What fails is in the report and tried again.
     async fn publish(&mut self) {
+        let Some(loaded) = self.loaded.clone() else { return };
         let started = Instant::now();
         self.failures.clear();
         let devices = self.devices().await;
@@ -201,9 +210,10 @@ impl Writer {
             combined_services: self.options.combined_services,
             node_addresses: self.node_addresses(&devices).await,
             resolved: self.resolver.addresses(),
-            implicit_class: true,
+            assigned: loaded.assigned.clone(),
+            implicit_class: self.implicit_class,
         };
-        let compiled = compile(&self.loaded.resources, &settings);
+        let compiled = compile(&loaded.resources, &settings);
         self.resolver.want(compiled.hostnames.clone());
         for diagnostic in compiled.diagnostics.iter().filter(|said| !self.compiled.diagnostics.contains(said))
         {
@@ -235,6 +245,22 @@ impl Writer {
             );
         }
         self.write_status_file();
+        self.tell_applied(&loaded.resources);
+    }
+
+    /// Tells what may be said in statuses now.
+    fn tell_applied(&self, resources: &Resources) {
+        let Some(tell) = &self.applied else { return };
+        let held = self.failures.first().map(|failure| format!("{}: {}", failure.what, failure.error));
+        let closed = report::closed(resources, &self.compiled.statuses, &self.binds);
+        let applied = Applied { statuses: self.compiled.statuses.clone(), held, closed };
+        tell.send_if_modified(|told| {
+            let new = told.as_deref() != Some(&applied);
+            if new {
+                *told = Some(Arc::new(applied));
+            }
+            new
+        });
     }
 
     pub(super) fn fail(&mut self, what: &str, error: impl Into<anyhow::Error>) {
@@ -266,7 +292,9 @@ impl Writer {
             last_rejected: self.rejected.clone(),
             apply_failures: self.failures.clone(),
             diagnostics: self.compiled.diagnostics.iter().map(report::fault).collect(),
-            listeners: report::listeners(&self.loaded.resources, &self.compiled.statuses),
+            listeners: self.loaded.as_ref().map_or_else(Vec::new, |loaded| {
+                report::listeners(&loaded.resources, &self.compiled.statuses)
+            }),
             binds: self.binds.clone(),
             services: report::l4_services(&model.l4, self.kernel.ledger(), &counters),
             http_services: report::l7_services(&model.l7, &self.proxy.stats()),

@@ -6,14 +6,40 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 
 use super::{PinDir, StateDir};
-use crate::app::{self, Interface, Options};
+use crate::{
+    app::{self, Interface, Options, SourceOptions},
+    compile::pool::Range,
+    source::kubernetes::Access,
+};
 
 /// Flags of `gatewayd run`. Each is an environment variable as well.
 #[derive(Args, Debug)]
 pub struct RunArgs {
     /// File, or directory that is searched for .yaml, .yml and .json; watched. May be given several times.
-    #[arg(long, required = true, value_name = "PATH", env = "GATEWAYD_CONFIG", value_delimiter = ',')]
+    #[arg(long, value_name = "PATH", env = "GATEWAYD_CONFIG", value_delimiter = ',')]
+    #[arg(required_unless_present = "kubernetes", conflicts_with = "kubernetes")]
     config: Vec<PathBuf>,
+    /// Read resources from a Kubernetes API server instead of files, and follow its changes.
+    #[arg(long, env = "GATEWAYD_KUBERNETES")]
+    kubernetes: bool,
+    /// How to reach the API server; without it, the kubeconfig of `KUBECONFIG` or the home directory, or else the
+    /// pod's ServiceAccount.
+    #[arg(long, value_name = "PATH", requires = "kubernetes")]
+    kubeconfig: Option<PathBuf>,
+    /// Addresses for Gateways that ask for none in particular, one of each family for each Gateway: `198.18.0.0/24`,
+    /// `198.18.0.10-198.18.0.20` or `2001:db8::7`; may be given several times. Without it, Gateways share the addresses
+    /// of the first interface.
+    #[arg(
+        long,
+        value_name = "RANGE",
+        requires = "kubernetes",
+        env = "GATEWAYD_ADDRESS_POOL",
+        value_delimiter = ','
+    )]
+    address_pool: Vec<Range>,
+    /// Context of the kubeconfig; without it, its current one.
+    #[arg(long, value_name = "NAME", requires = "kubernetes")]
+    context: Option<String>,
     /// Network interface that carries clients or backends, and how its packets are taken: `auto` (default), `xdp`,
     /// `xdp-generic` or `tc`. May be given several times; Gateway addresses are put on the first one.
     #[arg(long, value_name = "IF[=MODE]", env = "GATEWAYD_INTERFACE", value_delimiter = ',')]
@@ -74,8 +100,14 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<()> {
     let state_dir = args.state.state_dir;
     fs::create_dir_all(&state_dir)
         .with_context(|| format!("make the state directory {}", state_dir.display()))?;
+    let source = if args.kubernetes {
+        let access = Access { kubeconfig: args.kubeconfig, context: args.context };
+        SourceOptions::Kubernetes { access, pool: args.address_pool.into_iter().collect() }
+    } else {
+        SourceOptions::Files(args.config)
+    };
     app::run(Options {
-        config: args.config,
+        source,
         interfaces: args.interface,
         state_dir,
         pin_dir: args.pins.pin_dir,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api::{
-        Key, Object,
+        Key, Object, Resources,
         core::Secret,
         gateway::{Gateway, Listener, SecretRef},
     },
@@ -49,16 +49,32 @@ pub(super) fn certificates(
     (certificates, problem)
 }
 
-fn certificate(cx: &Context<'_>, namespace: &str, reference: &SecretRef) -> Result<Certificate, Problem> {
-    let invalid = |message: String| Problem::new(INVALID_CERTIFICATE_REF, message);
+/// The Secrets that the listeners of a Gateway refer to, as far as they may.
+pub(super) fn secrets(resources: &Resources, gateway: &Object<Gateway>) -> Vec<Key> {
+    let listeners = gateway.spec.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+    listeners
+        .flat_map(|tls| &tls.certificate_refs)
+        .filter_map(|reference| secret(resources, &gateway.metadata.namespace, reference).ok())
+        .collect()
+}
+
+/// The Secret that a reference leads to, whether or not it is there.
+fn secret(resources: &Resources, namespace: &str, reference: &SecretRef) -> Result<Key, Problem> {
     if (reference.group.as_str(), reference.kind.as_str()) != ("", "Secret") {
-        return Err(invalid(format!("{} cannot be a certificate: refer to a Secret", reference.kind)));
+        let message = format!("{} cannot be a certificate: refer to a Secret", reference.kind);
+        return Err(Problem::new(INVALID_CERTIFICATE_REF, message));
     }
     let key = Key::new(reference.namespace.as_deref().unwrap_or(namespace), &reference.name);
     let from = Referrer { kind: "Gateway", namespace };
-    if !permitted(cx.resources, from, ("", "Secret"), &key) {
+    if !permitted(resources, from, ("", "Secret"), &key) {
         return Err(not_permitted(from, "Secret", &key));
     }
+    Ok(key)
+}
+
+fn certificate(cx: &Context<'_>, namespace: &str, reference: &SecretRef) -> Result<Certificate, Problem> {
+    let invalid = |message: String| Problem::new(INVALID_CERTIFICATE_REF, message);
+    let key = secret(cx.resources, namespace, reference)?;
     let secret =
         cx.resources.secrets.get(&key).ok_or_else(|| invalid(format!("there is no Secret {key}")))?;
     read(&secret.spec).map_err(|wrong| invalid(format!("Secret {key} {wrong}")))

@@ -154,9 +154,15 @@ fn addresses(
                 format!("addresses of type {} are not served: write an IPAddress", asked.address_type);
             refused = Some(Problem::new(UNSUPPORTED_ADDRESS, message));
         } else if asked.value.is_empty() {
-            addresses.extend(&cx.settings.node_addresses);
+            addresses.extend(any_addresses(cx, object));
         } else {
             match asked.value.parse::<IpAddr>() {
+                Ok(address) if !can_have(cx, address) => {
+                    let message = format!("{address} is not in the pool of addresses that Gateways can have");
+                    let problem = Problem::new(ADDRESS_NOT_USABLE, message);
+                    cx.error(object, &path, &problem);
+                    unreachable = Some(problem);
+                }
                 Ok(address) if !address.is_unspecified() && !address.is_multicast() => {
                     addresses.insert(address);
                 }
@@ -170,15 +176,31 @@ fn addresses(
         }
     }
     if object.spec.addresses.is_empty() {
-        addresses.extend(&cx.settings.node_addresses);
+        addresses.extend(any_addresses(cx, object));
     }
     if addresses.is_empty() && unreachable.is_none() && refused.is_none() {
-        let problem =
-            Problem::new(ADDRESS_NOT_ASSIGNED, "there is no address to assign: write spec.addresses");
+        let message = match &cx.settings.assigned {
+            None => "there is no address to assign: write spec.addresses",
+            Some(_) => "no address of the pool is assigned, or none is left: widen the pool",
+        };
+        let problem = Problem::new(ADDRESS_NOT_ASSIGNED, message);
         cx.error(object, "spec", &problem);
         unreachable = Some(problem);
     }
     (addresses.into_iter().collect(), refused, unreachable)
+}
+
+/// The addresses of a Gateway that asks for none in particular.
+fn any_addresses<'a>(cx: &'a Context<'_>, object: &Object<api::Gateway>) -> &'a [IpAddr] {
+    match &cx.settings.assigned {
+        None => &cx.settings.node_addresses,
+        Some(assigned) => assigned.given.get(&object.key()).map_or(&[], Vec::as_slice),
+    }
+}
+
+/// Whether a Gateway can have an address that it asks for.
+fn can_have(cx: &Context<'_>, address: IpAddr) -> bool {
+    cx.settings.assigned.as_ref().is_none_or(|assigned| assigned.pool.contains(address))
 }
 
 fn listener<'a>(

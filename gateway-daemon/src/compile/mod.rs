@@ -16,6 +16,7 @@ mod gateway;
 mod grpc;
 mod http;
 mod l4;
+pub mod pool;
 mod refs;
 mod route;
 mod rule;
@@ -26,9 +27,12 @@ use std::{
     net::IpAddr,
 };
 
-use self::status::{Problem, Statuses};
+use self::{
+    pool::Assigned,
+    status::{Problem, Statuses},
+};
 use crate::{
-    api::{Diagnostic, Kind, Metadata, Object, Resources, Severity, Store},
+    api::{Diagnostic, Key, Kind, Metadata, Object, Resources, Severity, Store, gateway::Gateway},
     model::Model,
 };
 
@@ -43,8 +47,10 @@ pub const IMPLICIT_CLASS: &str = "gatewayd";
 pub struct Settings {
     /// Whether rules with the same backends share one service.
     pub combined_services: bool,
-    /// Addresses of Gateways that ask for none in particular.
+    /// Addresses of Gateways that ask for none in particular, when there is no pool.
     pub node_addresses: Vec<IpAddr>,
+    /// The pool that Gateways get their addresses from, if there is one, and who has which.
+    pub assigned: Option<Assigned>,
     /// Addresses of the hostnames of Backends, as far as they are known.
     pub resolved: BTreeMap<String, Vec<IpAddr>>,
     /// Whether there is a GatewayClass [`IMPLICIT_CLASS`] though nobody wrote it.
@@ -84,6 +90,21 @@ pub fn compile(resources: &Resources, settings: &Settings) -> Compiled {
     cx.said.sort();
     cx.said.dedup();
     Compiled { model, statuses, diagnostics: cx.said, hostnames: cx.hostnames }
+}
+
+/// The Gateways of ours, the oldest first.
+pub fn our_gateways<'a>(resources: &'a Resources, settings: &Settings) -> Vec<&'a Object<Gateway>> {
+    let mut cx = Context { resources, settings, said: Vec::new(), hostnames: BTreeSet::new() };
+    let classes = class::classes(&mut cx, &mut Statuses::default());
+    let ours = |gateway: &&Object<Gateway>| {
+        classes.get(&gateway.spec.gateway_class_name).is_some_and(|class| *class != class::Class::Foreign)
+    };
+    by_age(&resources.gateways).into_iter().filter(ours).collect()
+}
+
+/// The Secrets that [`compile`] looks into for these Gateways.
+pub fn secrets(resources: &Resources, gateways: &[&Object<Gateway>]) -> BTreeSet<Key> {
+    gateways.iter().flat_map(|gateway| certificate::secrets(resources, gateway)).collect()
 }
 
 /// What all parts of a compilation share.

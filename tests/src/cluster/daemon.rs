@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result, ensure};
 
-use super::network::{POD_BRIDGE, UPLINK};
+use super::network::{POD_BRIDGE, UPLINK, VIP_RANGE_V4, VIP_RANGE_V6};
 use super::process::Process;
 use crate::netns::Netns;
 use crate::reap::{PINS, PREFIX};
@@ -40,6 +40,7 @@ impl Daemon {
         let mut command = node.command(program)?;
         command.args(["run", "--kubernetes", "--cleanup-on-exit"]);
         command.args(["--interface", UPLINK, "--interface", POD_BRIDGE]);
+        command.args(["--address-pool", VIP_RANGE_V4, "--address-pool", VIP_RANGE_V6]);
         command.arg("--state-dir").arg(state.join("gatewayd")).arg("--pin-dir").arg(pins());
         command.env("KUBECONFIG", kubeconfig);
         Ok(Self(Process::start("gatewayd", command, &state.join("logs"))?))

@@ -17,7 +17,7 @@ use super::stand::{GATEWAY_CLASS, Stand};
 pub(super) const PROFILES: [&str; 5] =
     ["GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP", "GATEWAY-UDP"];
 
-/// Inside the range that GatewayClass parameters give to Gateways, and outside it.
+/// Inside the pool of addresses that gatewayd has, and outside it.
 const USABLE_ADDRESS: &str = "198.18.64.200";
 const UNUSABLE_ADDRESS: &str = "198.18.65.1";
 
@@ -118,6 +118,13 @@ impl SuiteOptions {
 /// # Errors
 /// When it cannot be started; failing tests are results.
 pub(super) async fn run(stand: &Stand<'_>, options: &SuiteOptions) -> Result<(Results, PathBuf)> {
+    if stand.serves {
+        // The suite asks the class once which features it has, and does not wait for the answer.
+        stand
+            .kubectl(&["wait", "--for=condition=Accepted", "--timeout=60s", "gatewayclass", GATEWAY_CLASS])
+            .await
+            .context("wait for gatewayd to accept its class")?;
+    }
     let state = &stand.options.state;
     let report = state.join("report.yaml");
     let mut command = stand.control.command(stand.options.programs.suite()?)?;

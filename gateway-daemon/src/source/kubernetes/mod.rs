@@ -1,0 +1,259 @@
+//! Resources from a Kubernetes API server, watched.
+//!
+//! ```text
+//! follow, one a kind and one a Secret that is referred to
+//!   -> store -> quiet for a moment -> Loaded (resources and who has which address)
+//!                                  -> observed statuses, for whoever writes them
+//! ```
+//! Nothing is published before every kind was heard of in whole, and nothing is removed because of an error.
+//!
+//! Not here: writing to the API server, which is `status`'s business.
+
+mod follow;
+mod store;
+
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+pub(crate) use self::follow::discover;
+pub use self::store::{Id, Observed, ObservedObjects};
+use self::{
+    follow::{Heard, Scope, follow},
+    store::{Change, Store},
+};
+use crate::{
+    api::{Key, Object, Resources, gateway::Gateway, served::KINDS},
+    compile::{
+        self, Settings,
+        pool::{Assigned, Pool, assign},
+    },
+    source::Loaded,
+};
+
+/// After a change, resources are published once nothing has happened for so long: changes come in bursts.
+const QUIET: Duration = Duration::from_millis(50);
+/// But after so long they are published anyway.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Resources wait for the Secrets that they refer to, but no longer than this.
+const SECRET_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How to reach the API server.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// A kubeconfig; without it, what `KUBECONFIG` or the home directory has, or else the pod's ServiceAccount.
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; without it, the current one.
+    pub context: Option<String>,
+}
+
+/// The API server cannot be reached because nobody knows how.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// The kubeconfig is not there or cannot be used.
+    #[error("read the kubeconfig")]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+    /// Nor is there a ServiceAccount.
+    #[error("find a kubeconfig or a ServiceAccount")]
+    Nothing(#[from] kube::config::InferConfigError),
+    /// What it says makes no client.
+    #[error("make a client of the API server")]
+    Client(#[from] kube::Error),
+}
+
+impl Access {
+    /// A client; the API server need not answer yet.
+    ///
+    /// # Errors
+    /// See [`AccessError`].
+    pub async fn client(&self) -> Result<Client, AccessError> {
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = match &self.kubeconfig {
+            Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
+            None if self.context.is_some() => Config::from_kubeconfig(&options).await?,
+            None => Config::infer().await?,
+        };
+        Ok(Client::try_from(config)?)
+    }
+}
+
+/// An API server being watched, until this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    loaded: watch::Receiver<Arc<Loaded>>,
+    observed: watch::Receiver<Arc<ObservedObjects>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Watch {
+    /// What there will be; what the channel has before its first change is nothing at all.
+    pub fn loaded(&self) -> watch::Receiver<Arc<Loaded>> {
+        self.loaded.clone()
+    }
+
+    /// The statuses of objects, as the API server has them.
+    pub fn observed(&self) -> watch::Receiver<Arc<ObservedObjects>> {
+        self.observed.clone()
+    }
+}
+
+/// Starts to watch, on the current runtime. `leads` says whether this node gives addresses to Gateways.
+pub fn watch(client: Client, pool: Pool, leads: watch::Receiver<bool>) -> Watch {
+    let (publish, loaded) = watch::channel(Arc::default());
+    let (publish_observed, observed) = watch::channel(Arc::default());
+    let (tell, hears) = mpsc::channel(1024);
+    let mut followers = BTreeMap::new();
+    for kind in KINDS.iter().filter(|kind| !ONLY_REFERRED_TO.contains(&kind.kind)) {
+        let scope = Scope { kind, only: None };
+        let task = tokio::spawn(follow(client.clone(), scope, tell.clone()));
+        followers.insert((kind.kind, None), AbortOnDropHandle::new(task));
+    }
+    let source = Source {
+        client,
+        pool,
+        leads,
+        store: Store::default(),
+        tell,
+        followers,
+        wanted_since: BTreeMap::new(),
+        given: BTreeMap::new(),
+        publish,
+        observed: publish_observed,
+    };
+    Watch { loaded, observed, _task: AbortOnDropHandle::new(tokio::spawn(source.run(hears))) }
+}
+
+/// Kinds of which only those objects are asked for that others refer to.
+const ONLY_REFERRED_TO: [&str; 2] = ["Secret", "ConfigMap"];
+
+struct Source {
+    client: Client,
+    pool: Pool,
+    leads: watch::Receiver<bool>,
+    store: Store,
+    tell: mpsc::Sender<(Scope, Heard)>,
+    followers: BTreeMap<(&'static str, Option<Key>), AbortOnDropHandle<()>>,
+    /// Secrets that are referred to, and since when.
+    wanted_since: BTreeMap<Key, Instant>,
+    /// Addresses that this node gave, whether or not a status has them yet.
+    given: BTreeMap<Key, Vec<IpAddr>>,
+    publish: watch::Sender<Arc<Loaded>>,
+    observed: watch::Sender<Arc<ObservedObjects>>,
+}
+
+impl Source {
+    async fn run(mut self, mut news_of: mpsc::Receiver<(Scope, Heard)>) {
+        // When to publish, and when at the latest.
+        let mut due: Option<(Instant, Instant)> = None;
+        let mut news = Change::default();
+        let mut leads = self.leads.clone();
+        loop {
+            let now = Instant::now();
+            let changed = tokio::select! {
+                Some((scope, heard)) = news_of.recv() => self.take(&scope, heard),
+                Ok(()) = leads.changed() => Change { resources: true, observed: false },
+                () = sleep_until(due.map(|(quiet, last)| quiet.min(last))) => {
+                    due = self.settle(&mut news).map(|next| (next, next));
+                    Change::default()
+                }
+            };
+            news.resources |= changed.resources;
+            news.observed |= changed.observed;
+            if changed != Change::default() {
+                let last = due.map_or(now + PATIENCE, |(_, last)| last);
+                due = Some((now + QUIET, last));
+            }
+        }
+    }
+
+    fn take(&mut self, scope: &Scope, heard: Heard) -> Change {
+        // The last words about a Secret that nobody refers to any more.
+        if scope.only.as_ref().is_some_and(|only| !self.wanted_since.contains_key(only)) {
+            return Change::default();
+        }
+        self.store.take(scope, heard)
+    }
+
+    /// Publishes what is new. Says when to try again if something is still waited for.
+    fn settle(&mut self, news: &mut Change) -> Option<Instant> {
+        if std::mem::take(&mut news.observed) {
+            self.observed.send_replace(Arc::new(self.store.observed.clone()));
+        }
+        let mut whole = self.followers.keys().filter(|(_, only)| only.is_none());
+        if !news.resources || !whole.all(|(kind, _)| self.store.is_settled(kind, None)) {
+            // The list that is missing makes an event when it comes.
+            return None;
+        }
+        let resources: Arc<Resources> = Arc::new(self.store.resources.clone());
+        let gateways = compile::our_gateways(&resources, &Settings::default());
+        if let Some(overdue) = self.follow_secrets(&resources, &gateways) {
+            return Some(overdue);
+        }
+        news.resources = false;
+        let assigned = (self.pool != Pool::default()).then(|| self.assign(&gateways));
+        let loaded = Loaded { resources: Arc::clone(&resources), faults: self.store.faults(), assigned };
+        self.publish.send_replace(Arc::new(loaded));
+        None
+    }
+
+    /// Follows the Secrets that are referred to and no others. Says when to stop waiting for those that have not been
+    /// heard of.
+    fn follow_secrets(&mut self, resources: &Resources, gateways: &[&Object<Gateway>]) -> Option<Instant> {
+        let wanted = compile::secrets(resources, gateways);
+        let kind = KINDS.iter().find(|kind| kind.kind == "Secret")?;
+        let dropped: Vec<Key> =
+            self.wanted_since.keys().filter(|key| !wanted.contains(key)).cloned().collect();
+        for key in dropped {
+            self.wanted_since.remove(&key);
+            self.followers.remove(&(kind.kind, Some(key.clone())));
+            self.store.forget(kind.kind, &key);
+        }
+        let now = Instant::now();
+        for key in wanted {
+            self.wanted_since.entry(key.clone()).or_insert(now);
+            self.followers.entry((kind.kind, Some(key.clone()))).or_insert_with(|| {
+                let scope = Scope { kind, only: Some(key) };
+                AbortOnDropHandle::new(tokio::spawn(follow(self.client.clone(), scope, self.tell.clone())))
+            });
+        }
+        let waiting =
+            self.wanted_since.iter().filter(|(key, _)| !self.store.is_settled(kind.kind, Some(key)));
+        waiting.map(|(_, since)| *since + SECRET_PATIENCE).filter(|overdue| *overdue > now).max()
+    }
+
+    /// Gives addresses to Gateways, if it is on this node to do so.
+    fn assign(&mut self, gateways: &[&Object<Gateway>]) -> Assigned {
+        let mut recorded = self.store.recorded_addresses();
+        let leads = *self.leads.borrow();
+        if leads {
+            // What was given a moment ago is not in the statuses yet.
+            for (key, given) in &self.given {
+                let addresses = recorded.entry(key.clone()).or_default();
+                if addresses.is_empty() {
+                    addresses.clone_from(given);
+                }
+            }
+        }
+        let given = assign(&self.pool, gateways, &recorded, leads);
+        self.given.clone_from(&given);
+        Assigned { pool: self.pool.clone(), given }
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! What a GatewayClass says that it can do.
+
+/// Features of the Gateway API that work, by the names that its conformance suite has for them; sorted.
+pub const SUPPORTED_FEATURES: [&str; 25] = [
+    "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
+    "Gateway",
+    "GatewayAddressEmpty",
+    "GatewayHTTPListenerIsolation",
+    "GatewayPort8080",
+    "GatewayStaticAddresses",
+    "HTTPRoute",
+    "HTTPRoute303RedirectStatusCode",
+    "HTTPRoute307RedirectStatusCode",
+    "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteBackendProtocolH2C",
+    "HTTPRouteBackendProtocolWebSocket",
+    "HTTPRouteDestinationPortMatching",
+    "HTTPRouteMethodMatching",
+    "HTTPRouteNamedRouteRule",
+    "HTTPRouteParentRefPort",
+    "HTTPRoutePathRedirect",
+    "HTTPRoutePortRedirect",
+    "HTTPRouteQueryParamMatching",
+    "HTTPRouteResponseHeaderModification",
+    "HTTPRouteSchemeRedirect",
+    "ReferenceGrant",
+    "TCPRoute",
+    "UDPRoute",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::SUPPORTED_FEATURES;
+
+    #[test]
+    fn they_are_sorted_and_each_is_there_once() {
+        assert!(SUPPORTED_FEATURES.is_sorted_by(|a, b| a < b));
+    }
+}
