@@ -60,14 +60,14 @@ pub struct Flow {
     pub incarnation: Be16,
     /// Source port towards the backend (`nat` mode).
     pub nat_port: Be16,
-    /// Bits of [`tcp_state`]; zero for UDP.
+    /// Bits of [`tcp_state`]; for UDP only `ANSWERED`.
     pub state: u8,
     /// Zero.
     pub pad: [u8; 3],
 }
 map_type!(Flow, size = 20, offsets = { backend: 0, seen: 4, checked: 8, incarnation: 12, nat_port: 14, state: 16 });
 
-/// What has been seen of a TCP connection's end.
+/// What has been seen of a connection's beginning and of its end.
 pub mod tcp_state {
     /// The client sent a FIN.
     pub const CLIENT_FIN: u8 = 1;
@@ -75,6 +75,10 @@ pub mod tcp_state {
     pub const BACKEND_FIN: u8 = 2;
     /// Either sent a RST.
     pub const RESET: u8 = 4;
+
+    /// Both ways were seen: the client answered the backend's handshake (TCP), or the backend the client (UDP). Until
+    /// then it may be nobody's connection, and its entry and its port are soon used again.
+    pub const ANSWERED: u8 = 8;
 
     /// Whether the connection is over: its entry and its port may be used again.
     pub const fn is_closed(state: u8) -> bool {

@@ -71,7 +71,7 @@ pub struct Reply4 {
     pub seen: u32,
     /// The service's idle timeout, in ticks.
     pub idle_ticks: u32,
-    /// Bits of [`crate::tcp_state`]; zero for UDP.
+    /// Bits of [`crate::tcp_state`]; for UDP only `ANSWERED`.
     pub state: u8,
     /// Zero.
     pub pad: [u8; 3],
@@ -101,7 +101,7 @@ pub struct Reply6 {
     pub seen: u32,
     /// The service's idle timeout, in ticks.
     pub idle_ticks: u32,
-    /// Bits of [`crate::tcp_state`]; zero for UDP.
+    /// Bits of [`crate::tcp_state`]; for UDP only `ANSWERED`.
     pub state: u8,
     /// Zero.
     pub pad: [u8; 3],

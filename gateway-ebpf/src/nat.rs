@@ -3,7 +3,10 @@
 //! A reply entry owns its port towards its backend: nobody else may use it until the entry is gone, its connection is
 //! over, or it has been idle too long.
 
-use gateway_common::{Be16, Flow, Outcome, tcp_state::is_closed};
+use gateway_common::{
+    Be16, Flow, Outcome, TCP,
+    tcp_state::{ANSWERED, is_closed},
+};
 
 use crate::{
     family::{Connection, Family},
@@ -14,8 +17,11 @@ use crate::{
 
 /// Ports that are tried for a new flow before there is said to be none.
 const PROBES: u32 = 32;
-/// Ticks for which the port of a closed connection is left alone, for the last packets of both sides.
+/// Ticks for which the port of a closed connection is left alone, for the last packets of both sides; and that of a
+/// handshake that is not finished, so that a flood of them does not keep ports from honest clients for long.
 const QUARANTINE: u32 = 2;
+/// Ticks for which a datagram may wait for its answer before its port may be another flow's: about 30 seconds.
+const UNANSWERED: u32 = 28;
 
 /// The reply entry of the connection that a backend's packet belongs to.
 #[inline(always)]
@@ -59,7 +65,7 @@ pub(crate) fn keep<F: Family>(
     if flow.seen != now {
         entry.set_seen(now);
     }
-    if flow.checked == now && ends == 0 {
+    if flow.checked == now && ends & !flow.state == 0 {
         return Ok(());
     }
     connection.state |= flow.state;
@@ -124,7 +130,9 @@ pub(crate) fn allocate<F: Family>(
     }
     for probe in 0..PROBES {
         F::set_nat_port(key, port(probe));
-        if F::reply(key).is_some_and(|entry| is_reclaimable(F::connection(&entry.get()), connection.seen)) {
+        if F::reply(key).is_some_and(|entry| {
+            is_reclaimable(F::connection(&entry.get()), headers.protocol, connection.seen)
+        }) {
             F::remove_reply(key);
             return F::insert_reply(key, &reply).or(Err(Outcome::NatPortsExhausted));
         }
@@ -134,9 +142,16 @@ pub(crate) fn allocate<F: Family>(
 
 /// Whether the port of an entry may be given to another flow.
 #[inline(always)]
-const fn is_reclaimable(reply: Connection, now: u32) -> bool {
+const fn is_reclaimable(reply: Connection, protocol: u8, now: u32) -> bool {
     let age = age(now, reply.seen);
-    is_closed(reply.state) && age >= QUARANTINE || age > reply.idle_ticks
+    let rest = if is_closed(reply.state) {
+        QUARANTINE
+    } else if reply.state & ANSWERED == 0 {
+        if protocol == TCP { QUARANTINE } else { UNANSWERED }
+    } else {
+        return age > reply.idle_ticks;
+    };
+    age >= rest || age > reply.idle_ticks
 }
 
 /// Notes in the connection of a backend's packet that it was seen, and what of its end it said.
@@ -152,7 +167,7 @@ pub(crate) fn note_reply<F: Family>(
     if connection.seen != now {
         F::set_seen(entry, now);
     }
-    if ends == 0 {
+    if ends & !connection.state == 0 {
         return;
     }
     F::set_state(entry, connection.state | ends);

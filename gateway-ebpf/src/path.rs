@@ -3,7 +3,7 @@
 //! Whether and how a packet can be sent is decided before a map or the packet is written, so that what XDP leaves to
 //! TC has left no trace.
 
-use gateway_common::{Outcome, Service, UDP, tcp_state};
+use gateway_common::{Outcome, Service, TCP, UDP, tcp_state};
 
 use crate::{
     answer,
@@ -59,7 +59,8 @@ fn from_client<P: Packet, F: Family>(packet: P, work: &mut Work<F>, service: Ser
         backend: id,
         seen: now,
         idle_ticks: service.idle_ticks,
-        state: ends(transport, tcp_state::CLIENT_FIN),
+        state: ends(transport, tcp_state::CLIENT_FIN)
+            | answers(headers.protocol == TCP && !transport.opens()),
     };
     let mut began = true;
     if let Some(entry) = &found.entry {
@@ -67,7 +68,7 @@ fn from_client<P: Packet, F: Family>(packet: P, work: &mut Work<F>, service: Ser
         match nat::keep(entry, &found.flow, &reply_key, headers, &mut connection) {
             Ok(()) => began = false,
             // Without a connection to break, the same backend by another port will do.
-            Err(Outcome::NatPortLost) if headers.protocol == UDP => {}
+            Err(Outcome::NatPortLost) if headers.protocol == UDP || transport.opens() => {}
             Err(outcome) => return forget::<P, F>(packet, &key, outcome),
         }
     }
@@ -110,13 +111,19 @@ fn from_backend<P: Packet, F: Family>(packet: P, work: &mut Work<F>) -> Verdict 
     to.ports = [port, client_port];
     let mut way = P::Way::default();
     route::find(packet, headers, transport.length, &to.addresses, &mut way)?;
-    let ends = ends(transport, tcp_state::BACKEND_FIN);
+    let ends = ends(transport, tcp_state::BACKEND_FIN) | answers(headers.protocol == UDP);
     nat::note_reply::<F>(&entry, &reply, headers.destination_port, ends, now);
     rewrite::translate(packet, headers, to)?;
     let code = packet.send(headers.tags, &way)?;
     let Connection { service, backend, .. } = connection;
     *sent = Sent { code, outcome: Outcome::Replied, service, backend, flows: 0 };
     Ok(())
+}
+
+/// The bit of a packet that shows that both sides speak.
+#[inline(always)]
+const fn answers(does: bool) -> u8 {
+    if does { tcp_state::ANSWERED } else { 0 }
 }
 
 /// What a packet adds to the state of its connection; `fin` is the sender's bit.

@@ -57,6 +57,12 @@ rows! {
         .answers(Outcome::NatPortsExhausted, &reset());
     a_port_of_a_closed_connection_rests: taken_by(Known { client_port: 1, state: tcp_state::RESET, ..Known::default() })
         .answers(Outcome::NatPortsExhausted, &reset());
+    a_port_of_an_unfinished_handshake_is_taken_after_a_rest:
+        taken_by(Known { client_port: 1, age: 2, ..Known::default() }).forwards(V4);
+    a_port_of_a_connection_is_not:
+        taken_by(Known { client_port: 1, age: 2, state: tcp_state::ANSWERED, ..Known::default() })
+            .answers(Outcome::NatPortsExhausted, &reset());
+    the_end_of_a_handshake_is_noted: ends(V4.tcp(ACK), tcp_state::ANSWERED);
     a_port_of_a_closed_connection_is_taken_after_a_rest:
         taken_by(Known { client_port: 1, state: tcp_state::RESET, age: 2, ..Known::default() }).forwards(V4);
     a_port_of_an_idle_connection_is_taken:
@@ -108,8 +114,8 @@ rows! {
             Ok(())
         });
 
-    a_fin_of_the_client_is_noted: ends(V4.tcp(FIN | ACK), tcp_state::CLIENT_FIN);
-    a_reset_of_the_client_is_noted: ends(V4.tcp(RST), tcp_state::RESET);
+    a_fin_of_the_client_is_noted: ends(V4.tcp(FIN | ACK), tcp_state::CLIENT_FIN | tcp_state::ANSWERED);
+    a_reset_of_the_client_is_noted: ends(V4.tcp(RST), tcp_state::RESET | tcp_state::ANSWERED);
     a_fin_of_the_backend_is_noted: Row::new(
         Frame::tcp(V4.backend, V4.node, FIN | ACK).macs(macs::NODE_BACKENDS, macs::BACKEND)
     )
