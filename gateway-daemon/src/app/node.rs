@@ -10,15 +10,17 @@ use crate::{
 };
 
 impl Writer {
-    /// All devices of the node. None when the kernel does not tell, and then what is attached stays.
-    pub(super) async fn devices(&mut self) -> Vec<Device> {
-        match self.network.devices().await {
-            Ok(devices) => devices,
-            Err(error) => {
-                self.fail("list network devices", error);
-                Vec::new()
-            }
-        }
+    /// All devices of the node, and the addresses for Gateways that name none: those of the first interface that are
+    /// the operator's.
+    pub(super) async fn look_at_node(&self) -> Result<(Vec<Device>, Vec<IpAddr>), net::Error> {
+        let devices = self.network.devices().await?;
+        let first = self.options.interfaces.first();
+        let device = devices.iter().find(|device| first.is_some_and(|first| first.matches(&device.name)));
+        let addresses = match device {
+            Some(device) => self.network.addresses_of(device.index, &self.record).await?,
+            None => Vec::new(),
+        };
+        Ok((devices, addresses))
     }
 
     /// Attaches to those devices that are named, and lets them forward, if anything about devices has changed.
@@ -29,7 +31,7 @@ impl Writer {
         for name in missing {
             self.fail(&format!("attach to {name}"), anyhow::anyhow!("there is no such network interface"));
         }
-        if devices.is_empty() || devices == self.attached {
+        if devices == self.attached {
             return;
         }
         match self.attach_selected(devices) {
@@ -50,20 +52,6 @@ impl Writer {
             tracing::info!(interface, %way, why = attachment.reason, "attached");
         }
         Ok(())
-    }
-
-    /// Addresses for Gateways that name none: those of the first interface that are the operator's.
-    pub(super) async fn node_addresses(&mut self, devices: &[Device]) -> Vec<IpAddr> {
-        let first = self.options.interfaces.first();
-        let device = devices.iter().find(|device| first.is_some_and(|first| first.matches(&device.name)));
-        let Some(device) = device else { return Vec::new() };
-        match self.network.addresses_of(device.index, &self.record).await {
-            Ok(addresses) => addresses,
-            Err(error) => {
-                self.fail("list addresses", error);
-                Vec::new()
-            }
-        }
     }
 
     /// Puts the addresses of Gateways on the first interface, and takes ours away that no Gateway has any more.

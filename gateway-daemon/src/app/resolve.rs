@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use tokio::{net::lookup_host, sync::watch, time::timeout};
 
 /// Addresses by hostname; a name without an entry has never been resolved.
@@ -24,6 +25,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Resolver {
     wanted: watch::Sender<BTreeSet<String>>,
     addresses: watch::Receiver<Addresses>,
+    /// What [`addresses`](Self::addresses) said last.
+    said: Addresses,
 }
 
 impl Resolver {
@@ -32,7 +35,7 @@ impl Resolver {
         let (wanted, wanted_by_task) = watch::channel(BTreeSet::new());
         let (found, addresses) = watch::channel(Addresses::new());
         tokio::spawn(resolve(wanted_by_task, found));
-        Self { wanted, addresses }
+        Self { wanted, addresses, said: Addresses::new() }
     }
 
     /// Says which names are needed from now on.
@@ -46,15 +49,26 @@ impl Resolver {
 
     /// The addresses known now.
     pub(super) fn addresses(&mut self) -> Addresses {
-        self.addresses.borrow_and_update().clone()
+        self.said.clone_from(&self.addresses.borrow_and_update());
+        self.said.clone()
     }
 
     /// Waits until an address has changed since [`addresses`](Self::addresses) was last asked.
     pub(super) async fn changed(&mut self) {
-        if self.addresses.changed().await.is_err() {
+        let Self { addresses, said, .. } = self;
+        if addresses.wait_for(|known| known != said).await.is_err() {
             // The task ends only with the runtime.
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Waits until all names that are wanted now have addresses, or had the time to, and gives what was found.
+    pub(super) async fn settled(&mut self) -> Addresses {
+        let Self { wanted, addresses, .. } = self;
+        let all = addresses.wait_for(|known| wanted.borrow().iter().all(|name| known.contains_key(name)));
+        // Whether they all have is in what was found.
+        let _ = timeout(TIMEOUT, all).await;
+        self.addresses()
     }
 }
 
@@ -64,13 +78,15 @@ async fn addresses_of(name: &str) -> std::io::Result<Vec<IpAddr>> {
     Ok(addresses.into_iter().collect())
 }
 
+/// Looks all names up at once, again and again.
 async fn resolve(mut wanted: watch::Receiver<BTreeSet<String>>, found: watch::Sender<Addresses>) {
     loop {
         let names = wanted.borrow_and_update().clone();
         let mut addresses = found.borrow().clone();
         addresses.retain(|name, _| names.contains(name));
-        for name in names {
-            match timeout(TIMEOUT, addresses_of(&name)).await {
+        let look_up = |name: String| async move { (timeout(TIMEOUT, addresses_of(&name)).await, name) };
+        for (answer, name) in join_all(names.into_iter().map(look_up)).await {
+            match answer {
                 Ok(Ok(answer)) => drop(addresses.insert(name, answer)),
                 // What was known stays: a name server that is away must not take backends away.
                 Ok(Err(error)) => {
@@ -88,5 +104,19 @@ async fn resolve(mut wanted: watch::Receiver<BTreeSet<String>>, found: watch::Se
             changed = wanted.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(INTERVAL) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn addresses_of_names_are_waited_for() {
+        let mut resolver = Resolver::start();
+        assert_eq!(resolver.addresses(), Addresses::new());
+        resolver.want(BTreeSet::from(["localhost".to_owned()]));
+        let known = resolver.settled().await;
+        assert!(known["localhost"].iter().all(IpAddr::is_loopback) && !known["localhost"].is_empty());
     }
 }

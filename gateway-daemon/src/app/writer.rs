@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! resources, the node or a timer changed
-//!   -> compile -> addresses on the node -> plan -> kernel maps -> proxy snapshot -> report
+//!   -> compile -> plan -> kernel maps -> programs on devices -> proxy snapshot -> addresses on the node -> report
 //! ```
 
 use std::{
@@ -205,16 +205,29 @@ impl Writer {
         let Some(loaded) = self.loaded.clone() else { return };
         let started = Instant::now();
         self.failures.clear();
-        let devices = self.devices().await;
-        let settings = Settings {
+        let (devices, node_addresses) = match self.look_at_node().await {
+            Ok(seen) => seen,
+            // Compiled without them, Gateways would lose their addresses: what is served goes on until they are known.
+            Err(error) => {
+                self.fail("look at the node's devices and addresses", error);
+                self.retry_at = Some(Instant::now() + RETRY);
+                return;
+            }
+        };
+        let mut settings = Settings {
             combined_services: self.options.combined_services,
-            node_addresses: self.node_addresses(&devices).await,
+            node_addresses,
             resolved: self.resolver.addresses(),
             assigned: loaded.assigned.clone(),
             implicit_class: self.implicit_class,
         };
-        let compiled = compile(&loaded.resources, &settings);
+        let mut compiled = compile(&loaded.resources, &settings);
         self.resolver.want(compiled.hostnames.clone());
+        if self.generation == 0 && !compiled.hostnames.is_empty() {
+            // An adopted service must not refuse while its backends' names are looked up.
+            settings.resolved = self.resolver.settled().await;
+            compiled = compile(&loaded.resources, &settings);
+        }
         for diagnostic in compiled.diagnostics.iter().filter(|said| !self.compiled.diagnostics.contains(said))
         {
             tracing::warn!("{diagnostic}");
@@ -275,7 +288,8 @@ impl Writer {
             State::Draining { until } => Some(self.start + until),
             State::Active => None,
         });
-        drained.chain(self.retry_at).min()
+        // While something fails, a drain that is over waits for the next try: what is due already would be due at once.
+        self.retry_at.or_else(|| drained.min())
     }
 
     fn report(&self) -> Report {

@@ -82,13 +82,16 @@ async fn answer(
 
 /// Refuses what could be framed in two ways, and what names its host in none or in two.
 fn check_framing(connection: &Connection, request: &Request<Incoming>) -> Result<(), Error> {
-    let Some(heads) = &connection.heads else { return Ok(()) };
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    let Some(heads) = &connection.heads else {
+        // HTTP/2 names the host in `:authority`; a second name must not reach a backend beside it.
+        return if hosts > 1 { Err(Error::BadRequest("more than one Host")) } else { Ok(()) };
+    };
     let content_length = heads.head_ended();
     if content_length && request.headers().contains_key(header::TRANSFER_ENCODING) {
         connection.drain.cancel();
         return Err(Error::BadRequest("both Content-Length and Transfer-Encoding"));
     }
-    let hosts = request.headers().get_all(header::HOST).iter().count();
     if hosts > 1 || (hosts == 0 && request.version() == Version::HTTP_11) {
         return Err(Error::BadRequest("exactly one Host line is needed"));
     }

@@ -146,6 +146,23 @@ async fn http_is_translated_between_versions() {
 }
 
 #[tokio::test]
+async fn a_second_host_is_refused() {
+    let backend = Backend::echo_head().await;
+    let address = address();
+    let rules = vec![rule(vec![matching(PathMatch::Prefix(String::new()))], to(&backend))];
+    let _proxy = serving(settings(), plain(address, rules)).await;
+    let mut client = http2(address).await;
+    let mut get = |hosts: &[&str]| {
+        let request = Request::get(format!("http://{address}/"));
+        let request = hosts.iter().fold(request, |request, host| request.header("host", *host));
+        client.send_request(request.body(empty()).unwrap())
+    };
+    let (none, two) = (get(&[]), get(&["a.example", "b.example"]));
+    assert_eq!(soon(none).await.unwrap().status(), 200);
+    assert_eq!(soon(two).await.unwrap().status(), 400);
+}
+
+#[tokio::test]
 async fn another_connection_is_opened_when_streams_run_out() {
     // All requests must be there at once before any is answered.
     let together = Arc::new(Barrier::new(6));
