@@ -101,17 +101,27 @@ impl Kernel {
     /// Where XDP is refused, the interface has TC alone, and the attachment says why.
     ///
     /// # Errors
-    /// When the TC program cannot be attached, or a pin cannot be read or removed.
+    /// When the TC program cannot be attached to an interface, or a pin cannot be read or removed. The other interfaces
+    /// are attached all the same; the first failure is told.
     pub fn attach(&mut self, interfaces: &[(Device, Mode)]) -> Result<&[Attachment], Error> {
         let mut kept = Vec::new();
         let mut attachments = Vec::new();
+        let mut failure = None;
         for (device, mode) in interfaces {
-            let attachment = self.attach_one(device, *mode)?;
             kept.push(pin_name(Way::Tc, device.index));
-            if attachment.way != Way::Tc {
-                kept.push(pin_name(attachment.way, device.index));
+            match self.attach_one(device, *mode) {
+                Ok(attachment) => {
+                    if attachment.way != Way::Tc {
+                        kept.push(pin_name(attachment.way, device.index));
+                    }
+                    attachments.push(attachment);
+                }
+                Err(error) => {
+                    // What is there of an earlier attachment serves on until the next try.
+                    kept.extend([Way::XdpNative, Way::XdpGeneric].map(|way| pin_name(way, device.index)));
+                    failure = failure.or(Some(error));
+                }
             }
-            attachments.push(attachment);
         }
         for name in pins::names(self.pins.dir())? {
             if name.starts_with(LINK_PREFIX) && !kept.contains(&name) {
@@ -119,7 +129,7 @@ impl Kernel {
             }
         }
         self.attachments = attachments;
-        Ok(&self.attachments)
+        failure.map_or(Ok(&self.attachments), Err)
     }
 
     /// TC first: from the first packet on it must finish what XDP leaves to it.

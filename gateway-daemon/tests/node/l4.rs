@@ -297,6 +297,18 @@ fn the_kernel_knows_which_devices_transmit_redirected_packets() {
 }
 
 #[test]
+fn an_interface_that_is_gone_does_not_keep_others_from_being_attached() {
+    on_node(|node| async move {
+        let near = node.device("near").await;
+        let gone = net::Device { index: 9_999, name: "gone".to_owned(), ..near.clone() };
+        let mut kernel = node.open_kernel();
+        kernel.attach(&[(gone, Mode::Tc), (near, Mode::Tc)]).unwrap_err();
+        assert_eq!(tc_programs("near"), 1);
+        assert_eq!(kernel.attachments().len(), 1);
+    });
+}
+
+#[test]
 fn pins_belong_to_one_process_at_a_time() {
     on_node(|node| async move {
         let kernel = node.open_kernel();

@@ -227,22 +227,21 @@ impl Packet for Tc {
     type Way = Way;
 
     #[inline(always)]
-    fn way(self, tags: u8, fib: &Fib, result: FibResult) -> Result<Way, Outcome> {
-        // The neighbour code of the kernel knows no tag within the bytes, and on the same device tags stay.
-        let tagged_within = tags > self.tags_beside() && fib.device == self.device();
+    fn way(self, _tags: u8, fib: &Fib, result: FibResult) -> Result<Way, Outcome> {
         match result {
-            FibResult::Resolved | FibResult::Unresolved if !tagged_within => {
+            FibResult::Resolved | FibResult::Unresolved => {
                 let next = NextHop { family: fib.family.into(), address: fib.destination };
                 Ok(Way { device: fib.device, next })
             }
             FibResult::TooBig => Err(Outcome::TooBig),
-            _ => Err(Outcome::NoRoute),
+            FibResult::None => Err(Outcome::NoRoute),
         }
     }
 
     #[inline(always)]
     fn send(self, tags: u8, way: &Way) -> Result<u32, Outcome> {
-        if tags != 0 && way.device != self.device() {
+        // A way out with a tag is a VLAN device's, which puts its own.
+        if tags != 0 {
             self.pop_tags(tags)?;
         }
         let parameters = core::ptr::from_ref(&way.next).cast_mut().cast();

@@ -197,11 +197,9 @@ impl Packet for Xdp {
 
     #[inline(always)]
     fn way(self, tags: u8, fib: &Fib, result: FibResult) -> Result<Way, Outcome> {
-        let tagged_elsewhere = tags != 0 && fib.device != self.device();
-        let finishes = result == FibResult::Resolved
-            && !tagged_elsewhere
-            && self.transmits(fib.device)
-            && !self.has_fragments();
+        // Tags end here, and taking them off is the kernel's business.
+        let finishes =
+            result == FibResult::Resolved && tags == 0 && self.transmits(fib.device) && !self.has_fragments();
         if !finishes {
             return Err(Outcome::LeftToTc);
         }

@@ -20,12 +20,12 @@ pub(crate) const BACKEND: [u32; 2] = [1, 2];
 pub(crate) const NAT_PORT: u16 = 40_000;
 
 const XDP_DROP: u32 = 1;
-const XDP_PASS: u32 = 2;
+pub(crate) const XDP_PASS: u32 = 2;
 pub(crate) const XDP_TX: u32 = 3;
 pub(crate) const XDP_REDIRECT: u32 = 4;
 const TC_UNSPEC: u32 = u32::MAX;
 const TC_SHOT: u32 = 2;
-const TC_REDIRECT: u32 = 7;
+pub(crate) const TC_REDIRECT: u32 = 7;
 
 /// Endpoints of one family.
 #[derive(Clone, Copy)]
