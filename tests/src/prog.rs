@@ -16,6 +16,7 @@ use gateway_common::{
     Addr, Backend, Be16, Config, Count, Device, Entry, Outcome, Service, ServiceCount, ServiceKey,
     TABLE_SLOTS, device_flags, maps,
 };
+use gateway_daemon::l4::verified;
 
 use crate::netns::Netns;
 use crate::packet::Mac;
@@ -88,8 +89,8 @@ impl World {
         let mut ebpf = load(&object, 4_096)?;
         for name in [maps::XDP_PROGRAM, maps::TC_PROGRAM] {
             match ebpf.program_mut(name).context(name)? {
-                aya::programs::Program::Xdp(program) => program.load()?,
-                aya::programs::Program::SchedClassifier(program) => program.load()?,
+                aya::programs::Program::Xdp(program) => verified(|| program.load())?,
+                aya::programs::Program::SchedClassifier(program) => verified(|| program.load())?,
                 _ => bail!("{name} is of another type"),
             }
         }
@@ -263,7 +264,7 @@ pub fn load(object: &[u8], flows: u32) -> Result<Ebpf> {
 fn attach(object: &[u8]) -> Result<Ebpf> {
     let mut ebpf = load(object, 16)?;
     let program: &mut Xdp = ebpf.program_mut(maps::XDP_PROGRAM).context("no XDP program")?.try_into()?;
-    program.load()?;
+    verified(|| program.load())?;
     for device in [CLIENTS, BACKENDS] {
         program.attach_to_if_index(device, XdpMode::Driver)?;
     }

@@ -19,11 +19,12 @@ mod preflight;
 
 use std::{
     collections::BTreeMap,
+    io,
     ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
-use aya::{Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader, programs::ProgramError};
 use gateway_common::{
     Config,
     maps::{ALL, DEFAULT_FLOWS, FLOWS4, FLOWS6, REPLIES4, REPLIES6, TC_PROGRAM, XDP_PROGRAM},
@@ -43,6 +44,9 @@ use crate::{plan::Ledger, record::Record};
 
 /// The kernel programs, as `cargo xtask build` makes them.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("GATEWAY_EBPF_OBJECT"));
+
+/// How often a program is given to the verifier while signals cut it short.
+const LOAD_TRIES: u32 = 10;
 
 /// How the kernel side is set up.
 #[derive(Clone, Debug)]
@@ -157,13 +161,37 @@ fn load(pins: &Pins, max_flows: u32) -> Result<Ebpf, Error> {
         loader.map_pin_path(name, pins.map(name));
     }
     let mut programs = loader.load(OBJECT).map_err(|source| Error::Load(Box::new(source)))?;
-    attach::xdp(&mut programs)?
-        .load()
+    let xdp = attach::xdp(&mut programs)?;
+    verified(|| xdp.load())
         .map_err(|source| Error::Program { program: XDP_PROGRAM, source: Box::new(source) })?;
-    attach::tc(&mut programs)?
-        .load()
+    let tc = attach::tc(&mut programs)?;
+    verified(|| tc.load())
         .map_err(|source| Error::Program { program: TC_PROGRAM, source: Box::new(source) })?;
     Ok(programs)
+}
+
+/// Has the kernel verify a program, again when a signal cut that short: it answers `EAGAIN` then.
+///
+/// # Errors
+/// What loading ended with; after ten tries that were cut short, the last of them.
+/// # Kernel
+/// `do_check` in kernel/bpf/verifier.c gives up when a signal is pending (seen on Linux 6.18).
+pub fn verified(load: impl FnMut() -> Result<(), ProgramError>) -> Result<(), ProgramError> {
+    let cut_short = |error: &ProgramError| match error {
+        ProgramError::LoadError { io_error, .. } => io_error.kind() == io::ErrorKind::WouldBlock,
+        _ => false,
+    };
+    retried(load, cut_short)
+}
+
+fn retried<E>(mut load: impl FnMut() -> Result<(), E>, cut_short: impl Fn(&E) -> bool) -> Result<(), E> {
+    for _ in 1..LOAD_TRIES {
+        match load() {
+            Err(error) if cut_short(&error) => {}
+            done => return done,
+        }
+    }
+    load()
 }
 
 fn random_key() -> Result<[u64; 2], Error> {
@@ -174,4 +202,19 @@ fn random_key() -> Result<[u64; 2], Error> {
         .and_then(|mut file| file.read_exact(words.as_flattened_mut()))
         .map_err(|source| Error::File { path: "/dev/urandom".into(), source })?;
     Ok(words.map(u64::from_ne_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verification_that_was_cut_short_is_begun_again() {
+        let ends = |mut answers: Vec<Result<(), &'static str>>| {
+            retried(|| answers.pop().unwrap_or(Err("short")), |error| *error == "short")
+        };
+        assert_eq!(ends(vec![Ok(()), Err("short"), Err("short")]), Ok(()));
+        assert_eq!(ends(vec![Ok(()), Err("refused")]), Err("refused"), "a refusal is final");
+        assert_eq!(ends(Vec::new()), Err("short"), "and patience ends");
+    }
 }
