@@ -121,7 +121,7 @@ outcomes! {
     TtlExpired = 11, "ttl_expired", true;
     /// Dropped: no route to where the packet must go.
     NoRoute = 12, "no_route", true;
-    /// Dropped: larger than the MTU on the way out, and may not be fragmented.
+    /// Dropped: larger than the MTU on the way out. Nothing is fragmented here, and the sender is not told.
     TooBig = 13, "too_big", true;
     /// Dropped: a map would not take a new entry.
     MapFull = 14, "map_full", true;

@@ -46,7 +46,8 @@ map_type!(FlowKey6, size = 24, offsets = { client: 0, service: 16, port: 20 });
 /// 20 bytes, align 4.
 /// # Ordering
 /// Written by the kernel programs through the looked-up pointer, without a lock: each field is written whole and
-/// a lost update of `seen` costs nothing.
+/// a lost update of `seen` costs nothing. A lost bit of `state`, when both sides end at once on two CPUs, keeps the
+/// entry and its port until the idle timeout.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Flow {

@@ -62,7 +62,8 @@ static WORK6: PerCpuArray<Work<V6>, 1> = PerCpuArray::new();
 /// A map element that the programs write.
 ///
 /// The kernel keeps the memory of an element valid until the program ends, even when the element is evicted
-/// meanwhile; then a write lands in an element of the same type, and the owner check of its user finds out.
+/// meanwhile; then a write lands in an element of the same type. A reply entry names its owner, whose next check finds
+/// out; a flow entry does not.
 pub(crate) struct Entry<T>(NonNull<T>);
 
 impl<T: Copy> Entry<T> {
