@@ -57,10 +57,28 @@ impl Kind for Backend {
                         "excludes address: remove one of them",
                     );
                 }
+                (Some(address), None) if !is_one_host(*address) => {
+                    faults.add(
+                        format!("{path}.address"),
+                        "unusable-address",
+                        "cannot be a server: it must be the address of one host, not unspecified, multicast, \
+                         broadcast or link-local",
+                    );
+                }
                 _ => {}
             }
         }
     }
+}
+
+/// Whether an address says by itself which host it is; one of a link's means nothing without the link.
+fn is_one_host(address: IpAddr) -> bool {
+    !address.is_unspecified()
+        && !address.is_multicast()
+        && match address {
+            IpAddr::V4(v4) => !v4.is_broadcast() && !v4.is_link_local(),
+            IpAddr::V6(v6) => !v6.is_unicast_link_local(),
+        }
 }
 
 const ENDPOINT: Schema = Schema::Object(&Object::new(

@@ -23,11 +23,7 @@ pub fn decode(document: &Arc<Node>, file: &Arc<str>, said: &mut Vec<Diagnostic>)
     let origin = Origin { file: Arc::clone(file), root: Arc::clone(document) };
     let Some((api_version, kind)) = identify(&origin, said) else { return Vec::new() };
     if (api_version, kind) == ("v1", "List") {
-        let items = match document.get("items").map(|items| &items.value) {
-            Some(Value::List(items)) => items.as_slice(),
-            _ => &[],
-        };
-        return items.iter().flat_map(|item| decode(item, file, said)).collect();
+        return items(&origin, said).iter().flat_map(|item| decode(item, file, said)).collect();
     }
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let decoded = decode_kind(group, version, kind, &origin, said);
@@ -35,6 +31,23 @@ pub fn decode(document: &Arc<Node>, file: &Arc<str>, said: &mut Vec<Diagnostic>)
         said.push(unknown_kind(group, kind, &origin));
     }
     decoded.flatten().into_iter().collect()
+}
+
+/// The items of a `List`. A list without any says `items: []`; one that does not say is a slip of the pen.
+fn items<'a>(origin: &'a Origin, said: &mut Vec<Diagnostic>) -> &'a [Arc<Node>] {
+    match origin.root.get("items").map(|items| &items.value) {
+        Some(Value::List(items)) => items,
+        _ => {
+            said.push(Diagnostic {
+                place: Some(origin.place("items")),
+                object: None,
+                severity: Severity::Error,
+                code: "wrong-type",
+                message: "items must be a list of objects".to_owned(),
+            });
+            &[]
+        }
+    }
 }
 
 /// What `apiVersion` and `kind` say.

@@ -199,6 +199,21 @@ fn rules_between_fields_are_told_once_fields_are_good() {
 }
 
 #[test]
+fn a_server_has_the_address_of_one_host() {
+    let backend = |address: &str| {
+        faults(&format!(
+            "apiVersion: gatewayd.dev/v1alpha1\nkind: Backend\nmetadata: {{name: a}}\nspec:\n  endpoints:\n  - {{port: 80, address: '{address}'}}\n"
+        ))
+    };
+    for good in ["198.18.0.1", "127.0.0.1", "::1", "2001:db8::1", "fd00::1"] {
+        assert!(backend(good).is_empty(), "{good}");
+    }
+    for bad in ["0.0.0.0", "255.255.255.255", "224.0.0.1", "169.254.0.1", "::", "ff02::1", "fe80::1"] {
+        assert_eq!(backend(bad), ["6:25 unusable-address"], "{bad}");
+    }
+}
+
+#[test]
 fn old_fields_name_what_replaces_them() {
     let old = http_rule("  - forwardTo:\n    - serviceName: a\n      port: 80\n");
     assert_eq!(
@@ -241,6 +256,9 @@ fn lists_are_read_item_by_item() {
     let (objects, _) = read(text);
     assert_eq!(objects.len(), 1);
     assert_eq!(faults(text), ["9:3 missing-field", "9:14 unknown-field"]);
+    assert_eq!(faults("apiVersion: v1\nkind: List\nitems: []\n"), Vec::<String>::new());
+    assert_eq!(faults("apiVersion: v1\nkind: List\nitems: 5\n"), ["3:8 wrong-type"]);
+    assert_eq!(faults("apiVersion: v1\nkind: List\nitem: []\n"), ["1:1 wrong-type"]);
 }
 
 #[test]

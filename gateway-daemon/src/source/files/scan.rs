@@ -30,7 +30,9 @@ pub(super) fn scan(paths: &[PathBuf]) -> Scan {
         scan.watch_parent(path);
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => scan.directory(path),
-            Ok(_) => scan.file(path),
+            Ok(metadata) if metadata.is_file() => scan.file(path),
+            // Reading a pipe or a device waits for whoever writes, and what was read is gone the next time.
+            Ok(_) => scan.fault(path, &io::Error::other("it is neither a file nor a directory")),
             Err(error) => scan.fault(path, &error),
         }
     }

@@ -148,6 +148,15 @@ fn a_path_that_does_not_exist_is_a_fault() {
 }
 
 #[test]
+fn a_pipe_is_a_fault_and_nobody_waits_for_it() {
+    let directory = Directory::new();
+    let pipe = directory.path("pipe.yaml");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    assert_eq!(codes(&Loader::new(vec![pipe.clone()]).load()), ["path-unreadable"]);
+    assert_eq!(codes(&directory.loader().load()), Vec::<&str>::new());
+}
+
+#[test]
 fn a_file_with_two_names_is_read_once() {
     let directory = Directory::new();
     directory.write("..data/a.yaml", &namespace("a"));
