@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Diagnostic, Faults, GATEWAY_GROUP, Kind, METADATA, OWN_GROUP, Object, Origin, Resource, Severity,
+    Diagnostic, FIRST_GROUP, Faults, GATEWAY_GROUP, Kind, METADATA, OWN_GROUP, Object, Origin, Resource,
+    Severity,
     backend::Backend,
     core::{ConfigMap, EndpointSlice, Namespace, Secret, Service},
     gateway::{Gateway, GatewayClass},
@@ -35,19 +36,17 @@ pub fn decode(document: &Arc<Node>, file: &Arc<str>, said: &mut Vec<Diagnostic>)
 
 /// The items of a `List`. A list without any says `items: []`; one that does not say is a slip of the pen.
 fn items<'a>(origin: &'a Origin, said: &mut Vec<Diagnostic>) -> &'a [Arc<Node>] {
-    match origin.root.get("items").map(|items| &items.value) {
-        Some(Value::List(items)) => items,
-        _ => {
-            said.push(Diagnostic {
-                place: Some(origin.place("items")),
-                object: None,
-                severity: Severity::Error,
-                code: "wrong-type",
-                message: "items must be a list of objects".to_owned(),
-            });
-            &[]
-        }
+    if let Some(Value::List(items)) = origin.root.get("items").map(|items| &items.value) {
+        return items;
     }
+    said.push(Diagnostic {
+        place: Some(origin.place("items")),
+        object: None,
+        severity: Severity::Error,
+        code: "wrong-type",
+        message: "items must be a list of objects".to_owned(),
+    });
+    &[]
 }
 
 /// What `apiVersion` and `kind` say.
@@ -106,7 +105,13 @@ fn unknown_kind(group: &str, kind: &str, origin: &Origin) -> Diagnostic {
     let ours = [GATEWAY_GROUP, OWN_GROUP].contains(&group) || group == "gateway.networking.x-k8s.io";
     let known_later =
         ["TLSRoute", "ListenerSet", "BackendTLSPolicy", "XBackend", "XBackendTrafficPolicy", "XMesh"];
-    let (severity, code, message) = if ours && known_later.contains(&kind) {
+    let (severity, code, message) = if group == FIRST_GROUP {
+        let message = format!(
+            "{kind} of {FIRST_GROUP} is of the Gateway API before v1, which is in {GATEWAY_GROUP}: `gatewayd migrate` \
+             rewrites it"
+        );
+        (Severity::Error, "old-group", message)
+    } else if ours && known_later.contains(&kind) {
         (Severity::Error, "unsupported-kind", format!("{kind} is not served yet: remove it"))
     } else if ours {
         let hint = suggestion(kind, &kinds_of(group));
@@ -159,8 +164,12 @@ fn document_violations<S: Kind>(version: &str, root: &Node) -> Vec<Violation> {
     let mut violations = Vec::new();
     if !S::VERSIONS.contains(&version) {
         let group = if S::GROUP.is_empty() { String::new() } else { format!("{}/", S::GROUP) };
-        let message =
-            format!("{} is not read in version {version}: write `{group}{}`", S::KIND, S::VERSIONS[0]);
+        let migrate = if S::GROUP == GATEWAY_GROUP { ", or let `gatewayd migrate` do it" } else { "" };
+        let message = format!(
+            "{} is not read in version {version}: write `{group}{}`{migrate}",
+            S::KIND,
+            S::VERSIONS[0]
+        );
         violations.push(Violation { at: root.find("apiVersion"), code: "unknown-version", message });
     }
     if let Some(entry) = root.entry("metadata") {

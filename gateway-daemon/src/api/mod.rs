@@ -38,6 +38,9 @@ use self::{
 /// Group of the Gateway API.
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
+/// Group of the Gateway API's first version, v1alpha1.
+pub const FIRST_GROUP: &str = "networking.x-k8s.io";
+
 /// Group of our own kinds.
 pub const OWN_GROUP: &str = "gatewayd.dev";
 

@@ -174,6 +174,7 @@ fn every_fault_points_to_the_offending_key_or_value() {
         ("old version", tcp_route("    - {name: a, port: 1}\n").replace("/v1\n", "/v1alpha2\n"), vec!["1:13 unknown-version"]),
         ("our group", "apiVersion: gatewayd.dev/v1alpha1\nkind: Backed\n".to_owned(), vec!["2:7 unknown-kind"]),
         ("later kind", "apiVersion: gateway.networking.k8s.io/v1\nkind: TLSRoute\n".to_owned(), vec!["2:7 unsupported-kind"]),
+        ("first version's kind", "apiVersion: networking.x-k8s.io/v1alpha1\nkind: HTTPRoute\n".to_owned(), vec!["2:7 old-group"]),
         ("others' kind", "apiVersion: apps/v1\nkind: Deployment\n".to_owned(), vec!["2:7 skipped-kind"]),
         ("no kind", "apiVersion: v1\n".to_owned(), vec!["1:1 missing-field"]),
         ("no mapping", "- a\n".to_owned(), vec!["1:1 wrong-type"]),

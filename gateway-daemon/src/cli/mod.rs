@@ -1,8 +1,10 @@
 //! The command line: flags and environment in, an exit code out.
 //!
-//! Not here: what the commands do. `run` is in [`crate::app`], `check` in [`crate::check`], `cleanup` in
+//! Not here: what the commands do. `run` is in [`crate::app`], `check` in [`crate::check`], `migrate` in
+//! [`crate::migrate`], `cleanup` in
 //! [`crate::app`], and `status` asks [`crate::admin`].
 
+mod migrate;
 mod run;
 mod status;
 
@@ -37,6 +39,16 @@ enum Command {
         /// Files, or directories that are searched for .yaml, .yml and .json.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
+    },
+    /// Rewrite documents of the Gateway API before v1 to v1, keeping comments, order and every other byte; exit 78 if
+    /// something has no successor.
+    Migrate {
+        /// Files, or directories that are searched for .yaml, .yml and .json.
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// Change the files; without this, print what would change as a diff.
+        #[arg(long)]
+        write: bool,
     },
     /// Show what the running daemon serves.
     Status {
@@ -87,6 +99,7 @@ pub fn run(cli: Cli) -> ExitCode {
             run::run(*args)
         }
         Command::Check { paths } => return run_check(paths),
+        Command::Migrate { paths, write } => return migrate::run(&paths, write),
         Command::Status { state, output: Output::Text } => status::print_text(&state.state_dir),
         Command::Status { state, output: Output::Json } => status::print_json(&state.state_dir),
         Command::Cleanup { state, pins } => {

@@ -214,7 +214,14 @@ fn is_good(faults: &[Diagnostic]) -> bool {
     faults.iter().all(|fault| fault.severity != Severity::Error)
 }
 
-fn contents(path: &Path) -> io::Result<Vec<u8>> {
+/// The files that these paths name or contain, and what is to be said about paths.
+pub(crate) fn find(paths: &[PathBuf]) -> (BTreeSet<PathBuf>, Vec<Diagnostic>) {
+    let scan = scan::scan(paths);
+    (scan.files, scan.faults)
+}
+
+/// What a file holds, if it is not too large for a manifest.
+pub(crate) fn contents(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     fs::File::open(path)?.take(FILE_MAX + 1).read_to_end(&mut text)?;
     if text.len() as u64 > FILE_MAX {

@@ -152,7 +152,7 @@ fn a_pipe_is_a_fault_and_nobody_waits_for_it() {
     let directory = Directory::new();
     let pipe = directory.path("pipe.yaml");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    assert_eq!(codes(&Loader::new(vec![pipe.clone()]).load()), ["path-unreadable"]);
+    assert_eq!(codes(&Loader::new(vec![pipe]).load()), ["path-unreadable"]);
     assert_eq!(codes(&directory.loader().load()), Vec::<&str>::new());
 }
 
