@@ -116,6 +116,8 @@ pub struct L4ServiceReport {
     pub protocol: String,
     /// `NAMESPACE/GATEWAY/LISTENER`.
     pub listener: String,
+    /// Whether the listener is gone, and the service only keeps the flows that it has.
+    pub draining: bool,
     /// Flows that began since the service came to be (refused ones are not flows).
     pub flows: u64,
     /// Share of weight that refuses, 0 to 1.

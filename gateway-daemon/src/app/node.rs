@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{Interface, interface, writer::Writer};
 use crate::{
-    model::l4::Service,
+    model::Model,
     net::{self, Device},
     plan,
 };
@@ -54,8 +54,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts the addresses of Gateways on the first interface, and takes ours away that no Gateway has any more.
+    /// Puts the addresses of Gateways on the first interface, and takes ours away that no Gateway has any more and no
+    /// service that drains needs.
     pub(super) async fn ensure_addresses(&mut self, addresses: &BTreeSet<IpAddr>) {
+        let draining = self.kernel.ledger().services().filter(|(_, held)| held.state.until().is_some());
+        let addresses = &draining.map(|(frontend, _)| frontend.address).chain(addresses.iter().copied()).collect();
         let named = self.options.interfaces.iter().find_map(Interface::exact);
         let interface = named.unwrap_or_default().to_owned();
         if let Err(error) = self.network.ensure_addresses(addresses, &interface, &mut self.record).await {
@@ -64,7 +67,8 @@ impl Writer {
     }
 
     /// Brings the kernel's maps from what they hold to the model.
-    pub(super) async fn program(&mut self, services: &[Service]) {
+    pub(super) async fn program(&mut self, model: &Model) {
+        let services = &model.l4;
         let backends = services.iter().flat_map(|service| &service.shares).filter_map(|share| share.backend);
         let backends: BTreeSet<IpAddr> = backends.map(|backend| backend.ip()).collect();
         self.hops = match self.network.hops(&backends).await {
@@ -77,6 +81,7 @@ impl Writer {
             ledger,
             services,
             &self.hops.sources,
+            &model.l7.binds.keys().copied().collect(),
             self.start.elapsed(),
             self.options.drain_timeout,
         ) {

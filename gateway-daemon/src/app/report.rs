@@ -1,6 +1,6 @@
 //! What `gatewayd status` shows, put together from what each part knows.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use gateway_common::ServiceCount;
 
@@ -14,7 +14,7 @@ use crate::{
     l4::{Attachment, Counters},
     l7::Stats,
     model::{self, l4::Protocol},
-    plan::{HeldBackend, Ledger, State},
+    plan::{HeldBackend, HeldService, Ledger},
 };
 
 /// A diagnostic as the report has it.
@@ -77,12 +77,29 @@ pub(super) fn l4_services(
     for (id, backend) in ledger.backends() {
         held.entry(backend.service).or_default().push((id, backend));
     }
-    let report = |service: &model::l4::Service| {
+    let report = |service: &model::l4::Service, draining| {
         let id = ledger.service(&service.frontend).map(|held| held.id);
         let backends = id.and_then(|id| held.get(&id)).map_or(&[][..], Vec::as_slice);
-        l4_service(service, id, backends, counters)
+        L4ServiceReport { draining, ..l4_service(service, id, backends, counters) }
     };
-    services.iter().map(report).collect()
+    let draining = ledger.services().filter(|(_, held)| held.state.until().is_some());
+    let draining = draining.map(|(frontend, held)| L4ServiceReport {
+        // Not known of one that was adopted.
+        listener: held.listener.as_ref().map(ToString::to_string).unwrap_or_default(),
+        ..report(&without_shares(*frontend, held), true)
+    });
+    services.iter().map(|service| report(service, false)).chain(draining).collect()
+}
+
+/// A service that drains, as a model would have it.
+fn without_shares(frontend: model::l4::Frontend, held: &HeldService) -> model::l4::Service {
+    model::l4::Service {
+        frontend,
+        listener: held.listener.clone().unwrap_or_default(),
+        name: held.name.clone(),
+        idle_timeout: Duration::ZERO,
+        shares: Vec::new(),
+    }
 }
 
 fn l4_service(
@@ -109,7 +126,7 @@ fn l4_service(
             flows: own,
             bytes_in,
             bytes_out,
-            draining: matches!(backend.state, State::Draining { .. }),
+            draining: backend.state.until().is_some(),
         }
     };
     let mut backends: Vec<BackendReport> = held.iter().map(backend).collect();
@@ -123,6 +140,7 @@ fn l4_service(
             Protocol::Udp => "udp".to_owned(),
         },
         listener: service.listener.to_string(),
+        draining: false,
         flows: id.and_then(|id| counters.services.get(&id)).map_or(0, |count| count.flows),
         refused_share: if sum == 0 { 1.0 } else { asked(&|share| share.backend.is_none()) },
         backends,

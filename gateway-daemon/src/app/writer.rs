@@ -27,7 +27,6 @@ use crate::{
     l4::Kernel,
     l7::Proxy,
     net::{Device, Events, Hops, NetEvent, Network},
-    plan::State,
     record::Record,
     source::{Loaded, Source},
     status::Applied,
@@ -233,7 +232,7 @@ impl Writer {
             tracing::warn!("{diagnostic}");
         }
         // Tables before programs and both before addresses, so that the first packet that can come is served.
-        self.program(&compiled.model.l4).await;
+        self.program(&compiled.model).await;
         self.attach(&devices);
         let faults = self.proxy.publish(Arc::new(compiled.model.l7.clone())).await;
         let bind = |fault: crate::l7::BindFault| {
@@ -284,12 +283,9 @@ impl Writer {
 
     /// When something is due without an event: the end of a drain, or another try.
     fn next_wake(&self) -> Option<Instant> {
-        let drained = self.kernel.ledger().backends().filter_map(|(_, backend)| match backend.state {
-            State::Draining { until } => Some(self.start + until),
-            State::Active => None,
-        });
         // While something fails, a drain that is over waits for the next try: what is due already would be due at once.
-        self.retry_at.or_else(|| drained.min())
+        let drained = || self.kernel.ledger().next_deadline().map(|until| self.start + until);
+        self.retry_at.or_else(drained)
     }
 
     fn report(&self) -> Report {

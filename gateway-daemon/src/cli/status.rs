@@ -98,7 +98,8 @@ fn render_services(out: &mut String, report: &Report) -> std::fmt::Result {
     for service in &report.services {
         let frontend = SocketAddr::new(service.address, service.port);
         let name = service.name.as_deref().unwrap_or("(no route: refuses)");
-        writeln!(out, "  {} {frontend}  {name}  {} flows", service.protocol, service.flows)?;
+        let draining = if service.draining { "  draining" } else { "" };
+        writeln!(out, "  {} {frontend}  {name}  {} flows{draining}", service.protocol, service.flows)?;
         for backend in &service.backends {
             let address = SocketAddr::new(backend.address, backend.port).to_string();
             let draining = if backend.draining { "  draining" } else { "" };

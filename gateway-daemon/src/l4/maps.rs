@@ -104,6 +104,7 @@ impl Maps {
                     name: None,
                     listener: None,
                     idle_ticks: service.idle_ticks,
+                    state: State::Active,
                 };
                 services.push((frontend, held));
             }

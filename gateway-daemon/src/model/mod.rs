@@ -24,7 +24,7 @@ pub struct Model {
 }
 
 /// A listener of a Gateway, for people: logs, status, metrics.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ListenerName {
     /// Namespace of the Gateway.
     pub namespace: String,

@@ -40,6 +40,8 @@ pub struct HeldService {
     pub listener: Option<ListenerName>,
     /// Idle timeout in the kernel's ticks.
     pub idle_ticks: u32,
+    /// Whether a listener still asks for it. Not in the kernel: an adopted service is active until planned.
+    pub state: State,
 }
 
 impl HeldService {
@@ -51,6 +53,7 @@ impl HeldService {
             listener: Some(service.listener.clone()),
             // A timeout of more than a century may as well be one of a century.
             idle_ticks: seconds_to_ticks(u32::try_from(seconds).unwrap_or(u32::MAX)),
+            state: State::Active,
         }
     }
 }
@@ -70,7 +73,7 @@ pub struct HeldBackend {
     pub state: State,
 }
 
-/// Whether a backend's service asks for it.
+/// Whether the model asks for a service, or a service for its backend.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum State {
     /// It does, if with no weight.
@@ -80,6 +83,16 @@ pub enum State {
         /// End of the drain timeout.
         until: Duration,
     },
+}
+
+impl State {
+    /// End of the drain timeout, while it drains.
+    pub fn until(self) -> Option<Duration> {
+        match self {
+            Self::Active => None,
+            Self::Draining { until } => Some(until),
+        }
+    }
 }
 
 impl Ledger {
@@ -114,6 +127,12 @@ impl Ledger {
             Step::AddService { frontend, service } | Step::UpdateService { frontend, service } => {
                 self.service_ids.insert(service.id);
                 self.services.insert(*frontend, service.clone());
+            }
+            Step::DrainService { frontend, service, until } => {
+                self.tables.remove(service);
+                if let Some(held) = self.services.get_mut(frontend) {
+                    held.state = State::Draining { until: *until };
+                }
             }
             Step::RemoveService { frontend, .. } => {
                 if let Some(service) = self.services.remove(frontend) {
@@ -169,11 +188,9 @@ impl Ledger {
 
     /// When the next drain timeout ends and the model should be planned again.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let ends = self.backends.values().filter_map(|backend| match backend.state {
-            State::Active => None,
-            State::Draining { until } => Some(until),
-        });
-        ends.min()
+        let states = self.services.values().map(|service| service.state);
+        let states = states.chain(self.backends.values().map(|backend| backend.state));
+        states.filter_map(State::until).min()
     }
 
     pub(super) fn has_service_id(&self, id: u32) -> bool {

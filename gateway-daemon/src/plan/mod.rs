@@ -7,6 +7,7 @@
 //!
 //! A backend that leaves a service gets no new flow from the moment its service's table is swapped; its entry
 //! stays for the drain timeout, so that its old flows live on, and then goes, so that what is left of them is reset.
+//! A service that leaves refuses new flows in the same way, and goes with its backends.
 //!
 //! Not here: maps and system calls (`l4`), clocks (the caller says what time it is), routes (`net` finds [`Sources`]).
 
@@ -29,7 +30,7 @@ pub use self::{
     sources::Sources,
     step::{Plan, Step, TableShare, entries},
 };
-use crate::model::l4::Service;
+use crate::model::l4::{Protocol, Service};
 
 /// Why a model cannot be brought into the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -47,8 +48,8 @@ pub enum Error {
 
 /// Plans the way from `ledger` to `services`.
 ///
-/// `now` is any clock that does not jump, the same at every call; backends that leave drain until
-/// `now + drain_timeout`. A listener that is gone takes its backends with it at once.
+/// `now` is any clock that does not jump, the same at every call; services and backends that leave drain until
+/// `now + drain_timeout`. A service whose socket is one of `proxied`, those of the proxy, leaves at once.
 ///
 /// # Errors
 /// When the kernel has no room for the model; nothing of it is planned then.
@@ -56,6 +57,7 @@ pub fn plan(
     ledger: &Ledger,
     services: &[Service],
     sources: &Sources,
+    proxied: &BTreeSet<SocketAddr>,
     now: Duration,
     drain_timeout: Duration,
 ) -> Result<Plan, Error> {
@@ -63,7 +65,8 @@ pub fn plan(
     for service in services {
         draft.place(service)?;
     }
-    draft.retire(now, now + drain_timeout);
+    let removed = draft.retire_services(proxied, now, now + drain_timeout);
+    draft.retire_backends(&removed, now, now + drain_timeout);
     Ok(Plan { steps: draft.steps.into_iter().flatten().collect() })
 }
 
@@ -184,24 +187,47 @@ impl<'a> Draft<'a> {
         Ok(id)
     }
 
-    /// Takes away what the model does not ask for.
-    fn retire(&mut self, now: Duration, drain_until: Duration) {
+    /// Takes away the services that the model does not ask for; those that do not drain are given back.
+    fn retire_services(
+        &mut self,
+        proxied: &BTreeSet<SocketAddr>,
+        now: Duration,
+        drain_until: Duration,
+    ) -> BTreeSet<u32> {
+        let with_backends: BTreeSet<u32> = self.held.keys().map(|(service, _)| *service).collect();
+        let mut removed = BTreeSet::new();
         for (frontend, held) in self.ledger.services() {
-            if !self.services.contains(&held.id) {
-                self.push(
-                    Stage::ServiceRemovals,
-                    Step::RemoveService { frontend: *frontend, name: held.name.clone() },
-                );
-                self.push(Stage::TableRemovals, Step::RemoveTable { frontend: *frontend, service: held.id });
+            if self.services.contains(&held.id) {
+                continue;
+            }
+            let is_proxied = frontend.protocol == Protocol::Tcp
+                && proxied.contains(&SocketAddr::new(frontend.address, frontend.port));
+            let (frontend, service) = (*frontend, held.id);
+            match held.state {
+                State::Draining { until } if until > now && !is_proxied => {}
+                State::Active if with_backends.contains(&service) && !is_proxied => {
+                    self.push(Stage::Tables, Step::DrainService { frontend, service, until: drain_until });
+                }
+                _ => {
+                    let name = held.name.clone();
+                    self.push(Stage::ServiceRemovals, Step::RemoveService { frontend, name });
+                    self.push(Stage::TableRemovals, Step::RemoveTable { frontend, service });
+                    removed.insert(service);
+                }
             }
         }
+        removed
+    }
+
+    /// Takes away the backends that the model does not ask for, at once those of services that are removed.
+    fn retire_backends(&mut self, removed: &BTreeSet<u32>, now: Duration, drain_until: Duration) {
         for (id, held) in self.ledger.backends() {
             if self.backends.contains(&id) {
                 continue;
             }
             let address = held.address;
             let step = match held.state {
-                _ if !self.services.contains(&held.service) => Step::RemoveBackend { id, address },
+                _ if removed.contains(&held.service) => Step::RemoveBackend { id, address },
                 State::Active => Step::DrainBackend { id, address, until: drain_until },
                 State::Draining { until } if until <= now => Step::RemoveBackend { id, address },
                 State::Draining { .. } => continue,

@@ -69,6 +69,15 @@ pub enum Step {
         /// What to write.
         service: HeldService,
     },
+    /// Makes a service refuse new flows, and lets its old ones live on for a while.
+    DrainService {
+        /// The frontend.
+        frontend: Frontend,
+        /// Service id.
+        service: u32,
+        /// End of the drain timeout, on the clock that the plan was made by.
+        until: Duration,
+    },
     /// Makes the kernel leave a frontend alone.
     RemoveService {
         /// The frontend.
@@ -167,6 +176,7 @@ impl fmt::Display for Step {
             Self::UpdateService { frontend, service } => {
                 write!(f, "update service {}: {frontend}, {}", service.id, Name(service.name.as_ref()))
             }
+            Self::DrainService { frontend, service, .. } => write!(f, "drain service {service}: {frontend}"),
             Self::RemoveService { frontend, name } => {
                 write!(f, "remove service: {frontend}, {}", Name(name.as_ref()))
             }

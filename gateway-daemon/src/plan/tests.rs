@@ -53,7 +53,7 @@ fn sources() -> Sources {
 
 /// Plans and carries out, checking the kernel after each step.
 fn carry_out(ledger: &mut Ledger, kernel: &mut FakeKernel, model: &[Service], now: u64) -> Plan {
-    let plan = plan(ledger, model, &sources(), Duration::from_secs(now), DRAIN).unwrap();
+    let plan = plan(ledger, model, &sources(), &BTreeSet::new(), Duration::from_secs(now), DRAIN).unwrap();
     for step in &plan.steps {
         kernel.carry_out(step);
         kernel.check(step);
@@ -103,6 +103,10 @@ impl FakeKernel {
             Step::UpdateService { frontend, service } => {
                 assert_eq!(self.services.get(frontend), Some(&service.id));
             }
+            Step::DrainService { frontend, service, .. } => {
+                assert_eq!(self.services.get(frontend), Some(service));
+                self.tables.insert(*service, [REFUSE].into());
+            }
             Step::RemoveService { frontend, .. } => assert!(self.services.remove(frontend).is_some()),
             Step::RemoveTable { service, .. } => assert!(self.tables.remove(service).is_some()),
             Step::RemoveBackend { id, .. } => assert!(self.backends.remove(id).is_some(), "{step}"),
@@ -123,7 +127,7 @@ impl FakeKernel {
     fn adopt(&self, ledger: &Ledger) -> Ledger {
         let services = ledger
             .services()
-            .map(|(frontend, held)| (*frontend, HeldService { name: None, listener: None, ..held.clone() }));
+            .map(|(frontend, held)| (*frontend, HeldService { name: None, listener: None, state: State::Active, ..held.clone() }));
         let backends =
             ledger.backends().map(|(id, held)| (id, HeldBackend { state: State::Active, ..held.clone() }));
         let unused = self.incarnations.keys().filter(|id| !self.backends.contains_key(id));
@@ -161,6 +165,15 @@ fn the_order_on_the_way_in_and_on_the_way_out() {
          add service 1: tcp 198.18.0.1:80, tcproute.default.80.0\n"
     );
     let plan = carry_out(&mut ledger, &mut kernel, &[], 1);
+    assert_eq!(
+        plan.to_string(),
+        "drain service 1: tcp 198.18.0.1:80\n\
+         drain backend 1: 198.18.1.1:80\n\
+         drain backend 2: 198.18.1.2:80\n"
+    );
+    let plan = carry_out(&mut ledger, &mut kernel, &[], 300);
+    assert!(plan.is_empty(), "{plan}");
+    let plan = carry_out(&mut ledger, &mut kernel, &[], 301);
     assert_eq!(
         plan.to_string(),
         "remove service: tcp 198.18.0.1:80, tcproute.default.80.0\n\
@@ -223,7 +236,51 @@ fn the_same_address_in_two_services_has_two_ids() {
     assert_eq!(ledger.backends().count(), 2);
     carry_out(&mut ledger, &mut kernel, &[service(81, &[(1, 1)])], 1);
     assert_eq!(ledger.backend(2).unwrap().service, 2);
-    assert_eq!(ledger.backends().count(), 1);
+    assert_eq!(active(&ledger).len(), 1);
+}
+
+#[test]
+fn a_service_that_leaves_drains_and_may_come_back() {
+    let (mut ledger, mut kernel) = (Ledger::default(), FakeKernel::default());
+    let model = [service(80, &[(1, 1)])];
+    carry_out(&mut ledger, &mut kernel, &model, 0);
+    carry_out(&mut ledger, &mut kernel, &[], 10);
+    assert_eq!(kernel.tables[&1], [REFUSE].into(), "no new flows");
+    assert_eq!(ledger.next_deadline(), Some(Duration::from_secs(310)));
+    let plan = carry_out(&mut ledger, &mut kernel, &model, 309);
+    assert_eq!(
+        plan.to_string(),
+        "take back backend 1: 198.18.1.1:80\n\
+         set table 1: tcp 198.18.0.1:80 to 1 (198.18.1.1:80) x 1\n\
+         update service 1: tcp 198.18.0.1:80, tcproute.default.80.0\n"
+    );
+    assert_eq!(ledger.next_deadline(), None);
+}
+
+#[test]
+fn a_service_gives_way_to_the_proxy_at_once() {
+    let (mut ledger, mut kernel) = (Ledger::default(), FakeKernel::default());
+    carry_out(&mut ledger, &mut kernel, &[service(80, &[(1, 1)])], 0);
+    let proxied = [address("198.18.0.1:80")].into();
+    for before in [0, 1] {
+        let plan = plan(&ledger, &[], &sources(), &proxied, Duration::from_secs(before), DRAIN).unwrap();
+        assert_eq!(
+            plan.to_string(),
+            "remove service: tcp 198.18.0.1:80, tcproute.default.80.0\n\
+             remove table 1: tcp 198.18.0.1:80\n\
+             remove backend 1: 198.18.1.1:80\n",
+            "whether it serves or drains"
+        );
+        carry_out(&mut ledger, &mut kernel, &[], 0);
+    }
+}
+
+#[test]
+fn a_service_without_backends_leaves_at_once() {
+    let (mut ledger, mut kernel) = (Ledger::default(), FakeKernel::default());
+    carry_out(&mut ledger, &mut kernel, &[service(80, &[])], 0);
+    carry_out(&mut ledger, &mut kernel, &[], 1);
+    assert_eq!(ledger.services().count(), 0);
 }
 
 #[test]
@@ -250,7 +307,7 @@ fn a_source_address_stays_while_the_node_has_it() {
         (sources(Some(old), &[old]), "add backend 1: 198.18.1.1:80 for tcp 198.18.0.1:80, from 198.18.1.254"),
         (sources(Some(new), &[new]), "update backend 1: 198.18.1.1:80, from 198.18.2.254"),
     ] {
-        let plan = plan(&ledger, &model, &sources, Duration::ZERO, DRAIN).unwrap();
+        let plan = plan(&ledger, &model, &sources, &BTreeSet::new(), Duration::ZERO, DRAIN).unwrap();
         assert_eq!(plan.steps[0].to_string(), step);
         plan.steps.iter().for_each(|step| ledger.apply(step));
     }
@@ -274,7 +331,8 @@ fn an_incarnation_wraps_past_zero() {
 #[test]
 fn what_does_not_fit_is_refused_whole() {
     let many: Vec<_> = (1..=u16::try_from(MAX_SERVICES).unwrap()).map(|port| service(port, &[])).collect();
-    let plan = |model: &[Service]| plan(&Ledger::default(), model, &sources(), Duration::ZERO, DRAIN);
+    let proxied = BTreeSet::new();
+    let plan = |model: &[Service]| plan(&Ledger::default(), model, &sources(), &proxied, Duration::ZERO, DRAIN);
     assert!(plan(&many[1..]).is_ok());
     assert_eq!(plan(&many), Err(Error::TooManyServices));
 }
@@ -317,7 +375,8 @@ proptest! {
             carry_out(&mut ledger, &mut kernel, &model, now);
 
             prop_assert_eq!(active(&ledger), wanted(&model));
-            let frontends: BTreeSet<_> = ledger.services().map(|(frontend, _)| *frontend).collect();
+            let asked = ledger.services().filter(|(_, held)| held.state == State::Active);
+            let frontends: BTreeSet<_> = asked.map(|(frontend, _)| *frontend).collect();
             prop_assert_eq!(frontends, model.iter().map(|service| service.frontend).collect());
             for service in &model {
                 let held = ledger.service(&service.frontend).unwrap();
@@ -337,7 +396,13 @@ proptest! {
             let held: BTreeMap<_, _> =
                 ledger.backends().map(|(id, held)| (id, (held.address, held.incarnation))).collect();
             prop_assert_eq!(held, kernel.backends.clone());
-            let again = plan(&ledger, &model, &sources(), Duration::from_secs(now), DRAIN).unwrap();
+            for (frontend, held) in before.services() {
+                let kept = ledger.service(frontend).map(|kept| kept.id);
+                let over = held.state.until().is_some_and(|until| until.as_secs() <= now);
+                let empty = before.backends().all(|(_, backend)| backend.service != held.id);
+                prop_assert!(over || empty || kept == Some(held.id), "{} left before its flows", frontend);
+            }
+            let again = plan(&ledger, &model, &sources(), &BTreeSet::new(), Duration::from_secs(now), DRAIN).unwrap();
             prop_assert!(again.is_empty(), "{}", again);
         }
     }
