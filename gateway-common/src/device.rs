@@ -1,4 +1,4 @@
-//! `gw_devices`: what a network device can do.
+//! `gw_devices`: what a network device can do, and which packets are for it.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -7,14 +7,18 @@ use crate::layout::map_type;
 /// Value of `gw_devices`, a hash by interface index. A device that is not there can do nothing.
 ///
 /// # Layout
-/// 4 bytes, align 4.
+/// 12 bytes, align 4.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Device {
     /// Bits of [`device_flags`].
     pub flags: u32,
+    /// Link-layer address; packets to another reached the device by chance (promiscuous mode, a flooding switch).
+    pub address: [u8; 6],
+    /// Zero.
+    pub pad: [u8; 2],
 }
-map_type!(Device, size = 4, offsets = { flags: 0 });
+map_type!(Device, size = 12, offsets = { flags: 0, address: 4 });
 
 /// Bits of [`Device::flags`].
 pub mod device_flags {

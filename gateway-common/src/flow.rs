@@ -45,9 +45,8 @@ map_type!(FlowKey6, size = 24, offsets = { client: 0, service: 16, port: 20 });
 /// # Layout
 /// 20 bytes, align 4.
 /// # Ordering
-/// Written by the kernel programs through the looked-up pointer, without a lock: each field is written whole and
-/// a lost update of `seen` costs nothing. A lost bit of `state`, when both sides end at once on two CPUs, keeps the
-/// entry and its port until the idle timeout.
+/// Written by the kernel programs through the looked-up pointer, without a lock: each field is written whole, a lost
+/// update of `seen` costs nothing, and bits of `state` are only ever set, atomically.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Flow {
@@ -62,27 +61,25 @@ pub struct Flow {
     /// Source port towards the backend (`nat` mode).
     pub nat_port: Be16,
     /// Bits of [`tcp_state`]; for UDP only `ANSWERED`.
-    pub state: u8,
-    /// Zero.
-    pub pad: [u8; 3],
+    pub state: u32,
 }
 map_type!(Flow, size = 20, offsets = { backend: 0, seen: 4, checked: 8, incarnation: 12, nat_port: 14, state: 16 });
 
 /// What has been seen of a connection's beginning and of its end.
 pub mod tcp_state {
     /// The client sent a FIN.
-    pub const CLIENT_FIN: u8 = 1;
+    pub const CLIENT_FIN: u32 = 1;
     /// The backend sent a FIN.
-    pub const BACKEND_FIN: u8 = 2;
+    pub const BACKEND_FIN: u32 = 2;
     /// Either sent a RST.
-    pub const RESET: u8 = 4;
+    pub const RESET: u32 = 4;
 
     /// Both ways were seen: the client answered the backend's handshake (TCP), or the backend the client (UDP). Until
     /// then it may be nobody's connection, and its entry and its port are soon used again.
-    pub const ANSWERED: u8 = 8;
+    pub const ANSWERED: u32 = 8;
 
     /// Whether the connection is over: its entry and its port may be used again.
-    pub const fn is_closed(state: u8) -> bool {
+    pub const fn is_closed(state: u32) -> bool {
         state & RESET != 0 || state & (CLIENT_FIN | BACKEND_FIN) == CLIENT_FIN | BACKEND_FIN
     }
 }

@@ -51,7 +51,7 @@ pub const MAX_DEVICES: u32 = 4_096;
 pub const DEFAULT_FLOWS: u32 = 262_144;
 
 /// Changes whenever a map's key, value or meaning changes; a daemon does not adopt pins of another layout.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 
 /// XDP program: name in the object and in the kernel.
 pub const XDP_PROGRAM: &str = "gw_xdp_ingress";

@@ -72,9 +72,7 @@ pub struct Reply4 {
     /// The service's idle timeout, in ticks.
     pub idle_ticks: u32,
     /// Bits of [`crate::tcp_state`]; for UDP only `ANSWERED`.
-    pub state: u8,
-    /// Zero.
-    pub pad: [u8; 3],
+    pub state: u32,
 }
 map_type!(Reply4, size = 32, offsets = { client: 0, address: 4, client_port: 8, port: 10, service: 12, backend: 16, seen: 20, idle_ticks: 24, state: 28 });
 
@@ -102,8 +100,6 @@ pub struct Reply6 {
     /// The service's idle timeout, in ticks.
     pub idle_ticks: u32,
     /// Bits of [`crate::tcp_state`]; for UDP only `ANSWERED`.
-    pub state: u8,
-    /// Zero.
-    pub pad: [u8; 3],
+    pub state: u32,
 }
 map_type!(Reply6, size = 56, offsets = { client: 0, address: 16, client_port: 32, port: 34, service: 36, backend: 40, seen: 44, idle_ticks: 48, state: 52 });

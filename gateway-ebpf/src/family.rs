@@ -8,6 +8,7 @@ use gateway_common::{
 
 use crate::{
     maps::{self, Entry, InsertError},
+    nat,
     packet::Packet,
     parse::{self, Headers, Ipv4Header, Ipv6Header, Link},
     verdict::Work,
@@ -25,7 +26,7 @@ pub(crate) struct Connection {
     /// Ticks after which it is forgotten.
     pub(crate) idle_ticks: u32,
     /// Bits of [`gateway_common::tcp_state`].
-    pub(crate) state: u8,
+    pub(crate) state: u32,
 }
 
 /// IPv4 or IPv6.
@@ -105,6 +106,8 @@ pub(crate) trait Family: Copy + 'static {
     fn reply(key: &Self::ReplyKey) -> Option<Entry<Self::Reply>>;
     fn insert_reply(key: &Self::ReplyKey, reply: &Self::Reply) -> Result<(), InsertError>;
     fn remove_reply(key: &Self::ReplyKey);
+    /// Takes a NAT port for a new flow and enters the way back.
+    fn allocate(work: &mut Work<Self>) -> Result<(), Outcome>;
     /// The reply entry for the connection of a client's packet.
     fn new_reply(headers: &Headers<Self>, connection: &Connection) -> Self::Reply;
     fn connection(reply: &Self::Reply) -> Connection;
@@ -113,14 +116,19 @@ pub(crate) trait Family: Copy + 'static {
     /// The service's address and port.
     fn service(reply: &Self::Reply) -> (Self::Address, Be16);
     fn set_seen(entry: &Entry<Self::Reply>, tick: u32);
-    fn set_state(entry: &Entry<Self::Reply>, state: u8);
+    /// Sets bits of the state.
+    fn add_state(entry: &Entry<Self::Reply>, bits: u32);
+    /// Makes the entry this packet's to take away, when it was last seen at `seen` and still is; of several CPUs, one
+    /// gets it.
+    fn claim(entry: &Entry<Self::Reply>, seen: u32, now: u32) -> bool;
 }
 
 /// The map types of both families have the same fields; only the address differs.
 macro_rules! family_maps {
     (
         $flow_key:ident, $flow:ident, $insert_flow:ident, $remove_flow:ident,
-        $reply_key:ident, $reply_value:ident, $reply:ident, $insert_reply:ident, $remove_reply:ident
+        $reply_key:ident, $reply_value:ident, $reply:ident, $insert_reply:ident, $remove_reply:ident,
+        $allocate:ident
     ) => {
         type FlowKey = $flow_key;
         type ReplyKey = $reply_key;
@@ -182,6 +190,11 @@ macro_rules! family_maps {
         }
 
         #[inline(always)]
+        fn allocate(work: &mut Work<Self>) -> Result<(), Outcome> {
+            nat::allocated(nat::$allocate(work))
+        }
+
+        #[inline(always)]
         fn new_reply(headers: &Headers<Self>, connection: &Connection) -> $reply_value {
             $reply_value {
                 client: headers.source,
@@ -193,7 +206,6 @@ macro_rules! family_maps {
                 seen: connection.seen,
                 idle_ticks: connection.idle_ticks,
                 state: connection.state,
-                pad: [0; 3],
             }
         }
 
@@ -219,8 +231,13 @@ macro_rules! family_maps {
         }
 
         #[inline(always)]
-        fn set_state(entry: &Entry<$reply_value>, state: u8) {
-            entry.set_state(state);
+        fn add_state(entry: &Entry<$reply_value>, bits: u32) {
+            entry.add_state(bits);
+        }
+
+        #[inline(always)]
+        fn claim(entry: &Entry<$reply_value>, seen: u32, now: u32) -> bool {
+            entry.replace_seen(seen, now)
         }
     };
 }
@@ -244,7 +261,8 @@ impl Family for V4 {
         Reply4,
         reply4,
         insert_reply4,
-        remove_reply4
+        remove_reply4,
+        gw_allocate4
     );
 
     const HEADER: u32 = 20;
@@ -381,7 +399,8 @@ impl Family for V6 {
         Reply6,
         reply6,
         insert_reply6,
-        remove_reply6
+        remove_reply6,
+        gw_allocate6
     );
 
     const HEADER: u32 = 40;

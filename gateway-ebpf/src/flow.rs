@@ -16,6 +16,8 @@ pub(crate) struct Found {
     pub(crate) entry: Option<Entry<Flow>>,
     /// What is remembered; all zero when it begins.
     pub(crate) flow: Flow,
+    /// Whether there is one that is over.
+    pub(crate) replaces: bool,
 }
 
 /// The flow that the packet continues or begins.
@@ -30,18 +32,18 @@ pub(crate) fn find<F: Family>(
     transport: Transport,
     now: u32,
 ) -> Result<Found, Outcome> {
-    let Some(entry) = F::flow(key) else { return begin_or(headers, transport, Outcome::NoFlow) };
+    let Some(entry) = F::flow(key) else { return begin_or(headers, transport, false, Outcome::NoFlow) };
     let flow = entry.get();
     if transport.opens() && is_closed(flow.state) {
-        return begin_or(headers, transport, Outcome::NoFlow);
+        return begin_or(headers, transport, true, Outcome::NoFlow);
     }
     if backend(flow.backend).is_none_or(|backend| backend.incarnation != flow.incarnation) {
-        return begin_or(headers, transport, Outcome::BackendGone);
+        return begin_or(headers, transport, true, Outcome::BackendGone);
     }
     if age(now, flow.seen) > service.idle_ticks && is_idle(headers, service, &flow, now) {
-        return begin_or(headers, transport, Outcome::NoFlow);
+        return begin_or(headers, transport, true, Outcome::NoFlow);
     }
-    Ok(Found { entry: Some(entry), flow })
+    Ok(Found { entry: Some(entry), flow, replaces: true })
 }
 
 /// A new flow, where the packet can begin one.
@@ -49,10 +51,11 @@ pub(crate) fn find<F: Family>(
 fn begin_or<F: Family>(
     headers: &Headers<F>,
     transport: Transport,
+    replaces: bool,
     otherwise: Outcome,
 ) -> Result<Found, Outcome> {
     let begins = headers.protocol != TCP || transport.opens();
-    if begins { Ok(Found { entry: None, flow: Flow::default() }) } else { Err(otherwise) }
+    if begins { Ok(Found { entry: None, flow: Flow::default(), replaces }) } else { Err(otherwise) }
 }
 
 /// The backend with this id, when there is one.
@@ -61,13 +64,14 @@ pub(crate) fn backend(id: u32) -> Option<&'static Backend> {
     maps::backend(id).filter(|backend| backend.port.wire() != 0)
 }
 
-/// Remembers a flow that begins, in the place of the one that it follows if there was one.
+/// Remembers a flow that begins, in the place of the one that it `replaces` if there was one.
 #[inline(never)]
 pub(crate) fn begin<F: Family>(
     key: &F::FlowKey,
     connection: &Connection,
     incarnation: Be16,
     nat_port: Be16,
+    replaces: bool,
 ) -> Result<(), Outcome> {
     let flow = Flow {
         backend: connection.backend,
@@ -76,11 +80,9 @@ pub(crate) fn begin<F: Family>(
         incarnation,
         nat_port,
         state: connection.state,
-        pad: [0; 3],
     };
-    if let Some(entry) = F::flow(key) {
-        entry.set(flow);
-        return Ok(());
+    if replaces {
+        F::remove_flow(key);
     }
     match F::insert_flow(key, &flow) {
         // Another CPU began it meanwhile, with the same backend: both NAT ports lead back to the client.

@@ -26,6 +26,7 @@
 )]
 
 mod answer;
+mod atomic;
 mod family;
 mod flow;
 mod kernel;

@@ -17,6 +17,7 @@ use gateway_common::{
 };
 
 use crate::{
+    atomic,
     family::{V4, V6},
     verdict::Work,
 };
@@ -62,8 +63,8 @@ static WORK6: PerCpuArray<Work<V6>, 1> = PerCpuArray::new();
 /// A map element that the programs write.
 ///
 /// The kernel keeps the memory of an element valid until the program ends, even when the element is evicted
-/// meanwhile; then a write lands in an element of the same type. A reply entry names its owner, whose next check finds
-/// out; a flow entry does not.
+/// meanwhile; then a write lands in an element of the same type. So no write changes whose an element is: a tick or a
+/// bit of the state in a stranger's is all the harm there can be, and a new owner is a new element.
 pub(crate) struct Entry<T>(NonNull<T>);
 
 impl<T: Copy> Entry<T> {
@@ -74,37 +75,55 @@ impl<T: Copy> Entry<T> {
         unsafe { self.0.as_ptr().read() }
     }
 
-    /// Replaces the value.
+    /// A pointer to one word of the value.
     #[inline(always)]
-    pub(crate) fn set(&self, value: T) {
-        // SAFETY: as for `get`; there is no reference to the value, only copies of it.
-        unsafe { self.0.as_ptr().write(value) }
-    }
-
-    /// A pointer to one field of the value.
-    #[inline(always)]
-    fn field<F>(&self, offset: usize) -> *mut F {
-        self.0.as_ptr().wrapping_byte_add(offset).cast()
+    fn word(&self, offset: usize) -> NonNull<u32> {
+        // SAFETY: callers take the offset from a field of the value.
+        unsafe { self.0.byte_add(offset) }.cast()
     }
 }
 
-/// Implements single-field writes, so that two programs writing different fields do not undo each other.
+/// Implements writes of single words, so that two programs writing different fields do not undo each other.
 macro_rules! entry_fields {
-    ($value:ty { $($set:ident: $field:ident = $type:ty),+ }) => {
+    ($value:ty { $($set:ident: $field:ident),+ }) => {
         impl Entry<$value> {
             $(
                 #[inline(always)]
-                pub(crate) fn $set(&self, value: $type) {
-                    // SAFETY: the offset is that of a field of this type, in a value that lives as long as the program.
-                    unsafe { self.field::<$type>(core::mem::offset_of!($value, $field)).write_volatile(value) }
+                pub(crate) fn $set(&self, value: u32) {
+                    // SAFETY: the word is a field of the value, which lives as long as the program.
+                    unsafe { self.word(core::mem::offset_of!($value, $field)).write_volatile(value) }
                 }
             )+
+
+            /// Sets bits of the state.
+            #[inline(always)]
+            pub(crate) fn add_state(&self, bits: u32) {
+                // SAFETY: the word is a field of the value.
+                unsafe { atomic::set_bits(self.word(core::mem::offset_of!($value, state)), bits) }
+            }
         }
     };
 }
-entry_fields!(Flow { set_seen: seen = u32, set_checked: checked = u32, set_state: state = u8 });
-entry_fields!(Reply4 { set_seen: seen = u32, set_state: state = u8 });
-entry_fields!(Reply6 { set_seen: seen = u32, set_state: state = u8 });
+entry_fields!(Flow { set_seen: seen, set_checked: checked });
+entry_fields!(Reply4 { set_seen: seen });
+entry_fields!(Reply6 { set_seen: seen });
+
+/// Implements the claim on an entry.
+macro_rules! entry_claims {
+    ($($value:ty),+) => {
+        $(
+            impl Entry<$value> {
+                /// Replaces the tick of the last packet, when it still is what it was.
+                #[inline(always)]
+                pub(crate) fn replace_seen(&self, old: u32, new: u32) -> bool {
+                    // SAFETY: the word is a field of the value.
+                    unsafe { atomic::replace(self.word(core::mem::offset_of!($value, seen)), old, new) }
+                }
+            }
+        )+
+    };
+}
+entry_claims!(Reply4, Reply6);
 
 /// Why an element was not inserted.
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -184,9 +203,14 @@ pub(crate) fn backend(id: u32) -> Option<&'static Backend> {
 }
 
 #[inline(always)]
+pub(crate) fn device(index: u32) -> Option<&'static Device> {
+    // SAFETY: of an element that is removed meanwhile, at worst the flags of another device are read.
+    unsafe { DEVICES.get(index) }
+}
+
+#[inline(always)]
 pub(crate) fn device_flags(index: u32) -> u32 {
-    // SAFETY: the value is copied before any other map operation.
-    unsafe { DEVICES.get(index) }.map_or(0, |device| device.flags)
+    device(index).map_or(0, |device| device.flags)
 }
 
 #[inline(always)]

@@ -9,10 +9,11 @@ use gateway_common::{
 };
 
 use crate::{
-    family::{Connection, Family},
+    family::{Connection, Family, V4, V6},
     kernel::{age, random},
     maps::{self, Entry, InsertError},
     parse::Headers,
+    verdict::Work,
 };
 
 /// Ports that are tried for a new flow before there is said to be none.
@@ -72,7 +73,7 @@ pub(crate) fn keep<F: Family>(
     hold(key, headers, connection)?;
     entry.set_checked(now);
     if ends != 0 {
-        entry.set_state(connection.state);
+        entry.add_state(connection.state);
     }
     Ok(())
 }
@@ -91,20 +92,48 @@ fn hold<F: Family>(key: &F::ReplyKey, headers: &Headers<F>, connection: &Connect
         return Err(Outcome::NatPortLost);
     }
     F::set_seen(&entry, connection.seen);
-    F::set_state(&entry, F::connection(&reply).state | connection.state);
+    if connection.state & !F::connection(&reply).state != 0 {
+        F::add_state(&entry, connection.state);
+    }
     Ok(())
+}
+
+/// [`allocate`] for IPv4: zero, or the number of an outcome.
+///
+/// A global function: the verifier proves it once, and not once for every way to its call.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn gw_allocate4(work: *mut Work<V4>) -> u32 {
+    // SAFETY: the one caller hands over its own.
+    unsafe { work.as_mut() }.map_or(0, |work| allocate(work).err().map_or(0, |outcome| outcome as u32))
+}
+
+/// [`allocate`] for IPv6, as [`gw_allocate4`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn gw_allocate6(work: *mut Work<V6>) -> u32 {
+    // SAFETY: the one caller hands over its own.
+    unsafe { work.as_mut() }.map_or(0, |work| allocate(work).err().map_or(0, |outcome| outcome as u32))
+}
+
+/// The result of a global function of this file.
+#[inline(always)]
+pub(crate) const fn allocated(code: u32) -> Result<(), Outcome> {
+    match code {
+        0 => Ok(()),
+        code if code == Outcome::MapFull as u32 => Err(Outcome::MapFull),
+        _ => Err(Outcome::NatPortsExhausted),
+    }
 }
 
 /// Takes a port for a new flow and enters the way back; the port is written into the key.
 ///
 /// # Errors
 /// `NatPortsExhausted` when every port tried is another flow's.
-#[inline(never)]
-pub(crate) fn allocate<F: Family>(
-    key: &mut F::ReplyKey,
-    headers: &Headers<F>,
-    connection: &Connection,
-) -> Result<(), Outcome> {
+#[inline(always)]
+fn allocate<F: Family>(work: &mut Work<F>) -> Result<(), Outcome> {
+    let Work { headers, reply_key: key, connection, .. } = work;
+    let (headers, connection) = (&*headers, &*connection);
     let config = maps::config().ok_or(Outcome::NatPortsExhausted)?;
     let count = u32::from(config.nat_port_count);
     if count == 0 {
@@ -130,14 +159,25 @@ pub(crate) fn allocate<F: Family>(
     }
     for probe in 0..PROBES {
         F::set_nat_port(key, port(probe));
-        if F::reply(key).is_some_and(|entry| {
-            is_reclaimable(F::connection(&entry.get()), headers.protocol, connection.seen)
-        }) {
-            F::remove_reply(key);
-            return F::insert_reply(key, &reply).or(Err(Outcome::NatPortsExhausted));
+        if reclaim::<F>(key, headers.protocol, connection.seen) && F::insert_reply(key, &reply).is_ok() {
+            return Ok(());
         }
     }
     Err(Outcome::NatPortsExhausted)
+}
+
+/// Takes a port from a flow that needs it no more. Of several CPUs that try, one does; the port is free then, to
+/// whoever inserts first.
+#[inline(always)]
+fn reclaim<F: Family>(key: &F::ReplyKey, protocol: u8, now: u32) -> bool {
+    let Some(entry) = F::reply(key) else { return true };
+    let reply = F::connection(&entry.get());
+    // Once it is claimed it has just been seen, so that nobody else may have it.
+    let claimed = is_reclaimable(reply, protocol, now) && F::claim(&entry, reply.seen, now);
+    if claimed {
+        F::remove_reply(key);
+    }
+    claimed
 }
 
 /// Whether the port of an entry may be given to another flow.
@@ -160,7 +200,7 @@ pub(crate) fn note_reply<F: Family>(
     entry: &Entry<F::Reply>,
     reply: &F::Reply,
     nat_port: Be16,
-    ends: u8,
+    ends: u32,
     now: u32,
 ) {
     let connection = F::connection(reply);
@@ -170,11 +210,11 @@ pub(crate) fn note_reply<F: Family>(
     if ends & !connection.state == 0 {
         return;
     }
-    F::set_state(entry, connection.state | ends);
+    F::add_state(entry, ends);
     let (client, port) = F::client(reply);
     let Some(entry) = F::flow(&F::flow_key(client, connection.service, port)) else { return };
     let flow = entry.get();
     if flow.nat_port == nat_port && flow.backend == connection.backend {
-        entry.set_state(flow.state | ends);
+        entry.add_state(ends);
     }
 }

@@ -160,7 +160,7 @@ pub(crate) fn link<P: Packet>(packet: P, available: u32) -> Option<Link> {
     /// The individual/group bit of an address.
     const GROUP: u8 = 1;
     let ethernet: EthernetHeader = packet.read(0)?;
-    if ethernet.destination[0] & GROUP != 0 || !packet.is_for_this_host() {
+    if ethernet.destination[0] & GROUP != 0 {
         return None;
     }
     let mut link = Link { network: Network::Ipv4, l3: ETHERNET, tags: packet.tags_beside(), available };

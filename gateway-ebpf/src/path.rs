@@ -26,6 +26,9 @@ pub(crate) fn steer<P: Packet, F: Family>(packet: P, link: &Link, work: &mut Wor
     let Some(service) = service::find(&work.headers) else {
         return from_backend(packet, work);
     };
+    if !packet.is_for_this_host() {
+        return Err(Outcome::Foreign);
+    }
     match from_client(packet, work, service) {
         Err(outcome) if answer::is_told(outcome) => answer::answer(packet, work, outcome),
         verdict => verdict,
@@ -35,7 +38,7 @@ pub(crate) fn steer<P: Packet, F: Family>(packet: P, link: &Link, work: &mut Wor
 /// Sends a client's packet to the backend of its flow, which may begin here.
 #[inline(never)]
 fn from_client<P: Packet, F: Family>(packet: P, work: &mut Work<F>, service: Service) -> Verdict {
-    let Work { headers, to, sent } = work;
+    let Work { headers, to, reply_key, connection, .. } = work;
     let transport = parse::transport(packet, headers)?;
     let now = tick();
     let key = F::flow_key(headers.source, service.id, headers.source_port);
@@ -53,8 +56,8 @@ fn from_client<P: Packet, F: Family>(packet: P, work: &mut Work<F>, service: Ser
     let mut way = P::Way::default();
     route::find(packet, headers, transport.length, &to.addresses, &mut way)?;
 
-    let mut reply_key = F::reply_key(to.addresses[1], to.addresses[0], to.ports[1], headers.protocol);
-    let mut connection = Connection {
+    *reply_key = F::reply_key(to.addresses[1], to.addresses[0], to.ports[1], headers.protocol);
+    *connection = Connection {
         service: service.id,
         backend: id,
         seen: now,
@@ -64,8 +67,8 @@ fn from_client<P: Packet, F: Family>(packet: P, work: &mut Work<F>, service: Ser
     };
     let mut began = true;
     if let Some(entry) = &found.entry {
-        F::set_nat_port(&mut reply_key, found.flow.nat_port);
-        match nat::keep(entry, &found.flow, &reply_key, headers, &mut connection) {
+        F::set_nat_port(reply_key, found.flow.nat_port);
+        match nat::keep(entry, &found.flow, reply_key, headers, connection) {
             Ok(()) => began = false,
             // Without a connection to break, the same backend by another port will do.
             Err(Outcome::NatPortLost) if headers.protocol == UDP || transport.opens() => {}
@@ -73,10 +76,12 @@ fn from_client<P: Packet, F: Family>(packet: P, work: &mut Work<F>, service: Ser
         }
     }
     if began {
-        nat::allocate(&mut reply_key, headers, &connection)?;
-        to.ports[0] = F::nat_port(&reply_key);
-        flow::begin::<F>(&key, &connection, backend.incarnation, to.ports[0])?;
+        F::allocate(work)?;
+        let Work { to, reply_key, connection, .. } = work;
+        to.ports[0] = F::nat_port(reply_key);
+        flow::begin::<F>(&key, connection, backend.incarnation, to.ports[0], found.replaces)?;
     }
+    let Work { headers, to, sent, .. } = work;
     rewrite::translate(packet, headers, to)?;
     let code = packet.send(headers.tags, &way)?;
     *sent =
@@ -97,9 +102,9 @@ fn forget<P: Packet, F: Family>(packet: P, key: &F::FlowKey, outcome: Outcome) -
 /// A backend's packet: to the client whose connection it belongs to.
 #[inline(never)]
 fn from_backend<P: Packet, F: Family>(packet: P, work: &mut Work<F>) -> Verdict {
-    let Work { headers, to, sent } = work;
+    let Work { headers, to, sent, .. } = work;
     let now = tick();
-    let entry = nat::find(headers).ok_or(Outcome::Foreign)?;
+    let entry = nat::find(headers).filter(|_| packet.is_for_this_host()).ok_or(Outcome::Foreign)?;
     let reply = entry.get();
     let connection = F::connection(&reply);
     if age(now, connection.seen) > connection.idle_ticks {
@@ -122,13 +127,13 @@ fn from_backend<P: Packet, F: Family>(packet: P, work: &mut Work<F>) -> Verdict 
 
 /// The bit of a packet that shows that both sides speak.
 #[inline(always)]
-const fn answers(does: bool) -> u8 {
+const fn answers(does: bool) -> u32 {
     if does { tcp_state::ANSWERED } else { 0 }
 }
 
 /// What a packet adds to the state of its connection; `fin` is the sender's bit.
 #[inline(always)]
-const fn ends(transport: Transport, fin: u8) -> u8 {
+const fn ends(transport: Transport, fin: u32) -> u32 {
     if transport.flags & tcp_flags::RST != 0 {
         tcp_state::RESET
     } else if transport.flags & tcp_flags::FIN != 0 {

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use gateway_common::{Outcome, ServiceCount};
 
 use crate::{
-    family::Family,
+    family::{Connection, Family},
     maps,
     packet::Packet,
     parse::{self, Headers, Link, Network},
@@ -43,6 +43,9 @@ pub(crate) struct Work<F: Family> {
     pub(crate) headers: Headers<F>,
     pub(crate) to: Translation<F>,
     pub(crate) sent: Sent,
+    /// The tuple of the backend's packets, and what is remembered of them.
+    pub(crate) reply_key: F::ReplyKey,
+    pub(crate) connection: Connection,
 }
 
 /// Finds out what network protocol a packet is of, and has it carried on accordingly.

@@ -127,7 +127,9 @@ impl World {
 
     /// Says what a device can do, by bits of [`device_flags`].
     pub fn device_can(&mut self, device: u32, flags: u32) -> Result<()> {
-        HashMap::<_, u32, Device>::try_from(self.map(maps::DEVICES)?)?.insert(device, Device { flags }, 0)?;
+        let address = if device == CLIENTS { macs::NODE_CLIENTS } else { macs::NODE_BACKENDS };
+        let value = Device { flags, address, pad: [0; 2] };
+        HashMap::<_, u32, Device>::try_from(self.map(maps::DEVICES)?)?.insert(device, value, 0)?;
         Ok(())
     }
 
@@ -235,6 +237,16 @@ impl World {
                 run(packet, &context, |options| program.test_run(options))
             }
         })
+    }
+
+    /// Instructions that the verifier processed for a program.
+    pub fn verified(&mut self, entry: Entry) -> Result<u32> {
+        let name = match entry {
+            Entry::Xdp => maps::XDP_PROGRAM,
+            Entry::Tc => maps::TC_PROGRAM,
+        };
+        let info = self.ebpf.program(name).context(name)?.info()?;
+        info.verified_instruction_count().context("this kernel does not count them")
     }
 
     fn map(&mut self, name: &str) -> Result<&mut aya::maps::Map> {

@@ -17,3 +17,5 @@ mod nat;
 mod route;
 #[path = "cases/row.rs"]
 mod row;
+#[path = "cases/verifier.rs"]
+mod verifier;

@@ -116,6 +116,27 @@ fn connections_live_through_edits_a_crash_and_a_restart() {
 }
 
 #[test]
+fn a_listener_that_is_away_for_a_while_ends_no_connection() {
+    let (lab, _backends) = lab();
+    let mut daemon = start(&lab, &[("backend-1", 1), ("backend-2", 1)]);
+    let streams = Streams::start(lab.client(), to(Family::V4), 20).expect("streams");
+    streams.wait_for_rounds(3, 20);
+    daemon
+        .change(|daemon| daemon.write("gateway.yaml", &manifest::gateway(&[("other", "TCP", PORT + 1)])))
+        .expect("one listener less");
+    tcp::connections(lab.client(), to(Family::V4), 1, 100).expect_err("new connections are refused");
+    streams.wait_for_rounds(3, 20);
+    let status = daemon.status().expect("a report");
+    assert_eq!(status.draining(), 2, "of both families: {status:?}");
+    let listeners = [("tcp", "TCP", PORT), ("other", "TCP", PORT + 1)];
+    daemon.change(|daemon| daemon.write("gateway.yaml", &manifest::gateway(&listeners))).expect("it is back");
+    assert_shares(&lab, [1, 1, 0, 0]);
+    streams.wait_for_rounds(3, 20);
+    let reports = streams.stop().expect("reports");
+    assert!(reports.iter().all(|report| report.failure.is_none()), "{reports:?}");
+}
+
+#[test]
 fn a_bad_edit_changes_nothing_and_is_reported_with_its_place() {
     let (lab, _backends) = lab();
     let weights = [("backend-1", 3), ("backend-2", 1)];

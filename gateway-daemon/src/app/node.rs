@@ -44,7 +44,7 @@ impl Writer {
         let selected = interface::select(&self.options.interfaces, devices);
         let names = selected.iter().map(|(device, _)| device.name.as_str());
         self.network.enable_forwarding(names, &mut self.record)?;
-        self.kernel.set_devices(&net::device_flags(devices))?;
+        self.kernel.set_devices(&net::device_map(devices))?;
         let before = self.kernel.attachments().to_vec();
         let attachments = self.kernel.attach(&selected)?;
         for attachment in attachments.iter().filter(|attachment| !before.contains(attachment)) {
@@ -58,7 +58,8 @@ impl Writer {
     /// service that drains needs.
     pub(super) async fn ensure_addresses(&mut self, addresses: &BTreeSet<IpAddr>) {
         let draining = self.kernel.ledger().services().filter(|(_, held)| held.state.until().is_some());
-        let addresses = &draining.map(|(frontend, _)| frontend.address).chain(addresses.iter().copied()).collect();
+        let addresses =
+            &draining.map(|(frontend, _)| frontend.address).chain(addresses.iter().copied()).collect();
         let named = self.options.interfaces.iter().find_map(Interface::exact);
         let interface = named.unwrap_or_default().to_owned();
         if let Err(error) = self.network.ensure_addresses(addresses, &interface, &mut self.record).await {

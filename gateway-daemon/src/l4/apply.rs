@@ -70,7 +70,9 @@ impl Maps {
                 self.services.remove(&service_key(frontend)).map_err(Error::map(SERVICES))
             }
             // Flows that there are have their backends; new ones find nobody.
-            Step::DrainService { service, .. } | Step::RemoveTable { service, .. } => self.clear_table(*service),
+            Step::DrainService { service, .. } | Step::RemoveTable { service, .. } => {
+                self.clear_table(*service)
+            }
             Step::RemoveBackend { id, .. } => {
                 // The port says that there is no such backend; the incarnation is the one that the next use gets,
                 // so that it outlives the daemon and no flow of the old use has it.

@@ -69,20 +69,16 @@ impl Maps {
         self.config.set(0, config, 0).map_err(Error::map(CONFIG))
     }
 
-    /// Makes the map hold these flags and no others.
-    pub(super) fn set_devices(&mut self, devices: &BTreeMap<u32, u32>) -> Result<(), Error> {
-        let held: BTreeMap<u32, u32> = self
-            .devices
-            .iter()
-            .map(|entry| entry.map(|(index, device)| (index, device.flags)))
-            .collect::<Result<_, _>>()
-            .map_err(Error::map(DEVICES))?;
+    /// Makes the map hold these devices and no others.
+    pub(super) fn set_devices(&mut self, devices: &BTreeMap<u32, Device>) -> Result<(), Error> {
+        let held: BTreeMap<u32, Device> =
+            self.devices.iter().collect::<Result<_, _>>().map_err(Error::map(DEVICES))?;
         for index in held.keys().filter(|index| !devices.contains_key(index)) {
             self.devices.remove(index).map_err(Error::map(DEVICES))?;
         }
-        for (index, flags) in devices {
-            if held.get(index) != Some(flags) {
-                self.devices.insert(index, Device { flags: *flags }, 0).map_err(Error::map(DEVICES))?;
+        for (index, device) in devices {
+            if held.get(index) != Some(device) {
+                self.devices.insert(index, device, 0).map_err(Error::map(DEVICES))?;
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ use std::{
 
 use aya::{Ebpf, EbpfLoader, programs::ProgramError};
 use gateway_common::{
-    Config,
+    Config, Device,
     maps::{ALL, DEFAULT_FLOWS, FLOWS4, FLOWS6, REPLIES4, REPLIES6, TC_PROGRAM, XDP_PROGRAM},
 };
 
@@ -139,12 +139,12 @@ impl Kernel {
         self.pins.dir()
     }
 
-    /// Tells the programs what devices can do: [`gateway_common::device_flags`] by interface index. Devices that
-    /// are not in it can do nothing.
+    /// Tells the programs of devices, by interface index. Those that are not in it can do nothing, and no packet is
+    /// for them.
     ///
     /// # Errors
     /// When a map cannot be read or written.
-    pub fn set_devices(&mut self, devices: &BTreeMap<u32, u32>) -> Result<(), Error> {
+    pub fn set_devices(&mut self, devices: &BTreeMap<u32, Device>) -> Result<(), Error> {
         self.maps.set_devices(devices)
     }
 }

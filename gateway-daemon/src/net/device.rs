@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::TryStreamExt as _;
-use gateway_common::device_flags as kernel_flags;
+use gateway_common::{Device as MapDevice, device_flags};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 
 use super::{Error, Network, netdev};
@@ -34,20 +34,23 @@ pub struct Device {
     pub kind: Option<String>,
     /// The kind of the device that it is a port of, such as `bridge` or `bond`.
     pub master_kind: Option<String>,
+    /// Link-layer address; zero when it has none, or a longer one.
+    pub address: [u8; 6],
     /// Bits of [`xdp_features`].
     pub xdp_features: u64,
 }
 
-/// What the programs must know of each device: [`gateway_common::device_flags`] by interface index.
-pub fn device_flags(devices: &[Device]) -> BTreeMap<u32, u32> {
-    let flags = |device: &Device| {
+/// What the programs must know of each device, by interface index.
+pub fn device_map(devices: &[Device]) -> BTreeMap<u32, MapDevice> {
+    let value = |device: &Device| {
         let has = |feature| device.up && device.xdp_features & feature != 0;
-        let transmits = if has(xdp_features::NDO_XMIT) { kernel_flags::XDP_TRANSMIT } else { 0 };
+        let transmits = if has(xdp_features::NDO_XMIT) { device_flags::XDP_TRANSMIT } else { 0 };
         let is_veth = device.kind.as_deref() == Some("veth");
-        let sends_back = if has(xdp_features::BASIC) && !is_veth { kernel_flags::XDP_TX } else { 0 };
-        (device.index, transmits | sends_back)
+        let sends_back = if has(xdp_features::BASIC) && !is_veth { device_flags::XDP_TX } else { 0 };
+        let flags = transmits | sends_back;
+        (device.index, MapDevice { flags, address: device.address, ..MapDevice::default() })
     };
-    devices.iter().map(flags).collect()
+    devices.iter().map(value).collect()
 }
 
 impl Network {
@@ -70,6 +73,7 @@ impl Network {
                 kind: kinds.get(&link.header.index).cloned(),
                 master_kind: master(link)
                     .map(|master| kinds.get(&master).cloned().unwrap_or_else(|| "master".to_owned())),
+                address: address(link),
                 xdp_features: features.get(&link.header.index).copied().unwrap_or(0),
             })
             .collect();
@@ -90,6 +94,14 @@ fn name(link: &LinkMessage) -> String {
         _ => None,
     });
     name.unwrap_or_default()
+}
+
+fn address(link: &LinkMessage) -> [u8; 6] {
+    let address = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Address(address) => address.as_slice().try_into().ok(),
+        _ => None,
+    });
+    address.unwrap_or_default()
 }
 
 fn kind(link: &LinkMessage) -> Option<String> {

@@ -16,7 +16,7 @@ mod setting;
 use std::{io, path::PathBuf};
 
 pub use self::{
-    device::{Device, device_flags, xdp_features},
+    device::{Device, device_map, xdp_features},
     event::{Events, NetEvent},
     route::{Hop, Hops},
 };

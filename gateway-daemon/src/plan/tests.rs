@@ -125,9 +125,9 @@ impl FakeKernel {
 
     /// What adoption would make of it.
     fn adopt(&self, ledger: &Ledger) -> Ledger {
-        let services = ledger
-            .services()
-            .map(|(frontend, held)| (*frontend, HeldService { name: None, listener: None, state: State::Active, ..held.clone() }));
+        let services = ledger.services().map(|(frontend, held)| {
+            (*frontend, HeldService { name: None, listener: None, state: State::Active, ..held.clone() })
+        });
         let backends =
             ledger.backends().map(|(id, held)| (id, HeldBackend { state: State::Active, ..held.clone() }));
         let unused = self.incarnations.keys().filter(|id| !self.backends.contains_key(id));
@@ -332,7 +332,8 @@ fn an_incarnation_wraps_past_zero() {
 fn what_does_not_fit_is_refused_whole() {
     let many: Vec<_> = (1..=u16::try_from(MAX_SERVICES).unwrap()).map(|port| service(port, &[])).collect();
     let proxied = BTreeSet::new();
-    let plan = |model: &[Service]| plan(&Ledger::default(), model, &sources(), &proxied, Duration::ZERO, DRAIN);
+    let plan =
+        |model: &[Service]| plan(&Ledger::default(), model, &sources(), &proxied, Duration::ZERO, DRAIN);
     assert!(plan(&many[1..]).is_ok());
     assert_eq!(plan(&many), Err(Error::TooManyServices));
 }

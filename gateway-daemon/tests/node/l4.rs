@@ -1,6 +1,12 @@
 //! The kernel side on a real kernel.
 
-use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::SocketAddr,
+    path::Path,
+    time::Duration,
+};
 
 use aya::{
     maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, PerCpuValues},
@@ -37,7 +43,9 @@ fn service(port: u16, shares: &[(&str, u64)]) -> Service {
 }
 
 fn apply(kernel: &mut Kernel, model: &[Service], now: u64) -> Plan {
-    let plan = plan(kernel.ledger(), model, &Sources::default(), Duration::from_secs(now), DRAIN).unwrap();
+    let plan =
+        plan(kernel.ledger(), model, &Sources::default(), &BTreeSet::new(), Duration::from_secs(now), DRAIN)
+            .unwrap();
     kernel.apply(&plan).unwrap_or_else(|error| panic!("{}", crate::node::with_causes(&error)));
     plan
 }
@@ -151,6 +159,8 @@ fn a_table_is_swapped_whole_and_refuses_its_refused_share() {
 
         apply(&mut kernel, &[], 2);
         assert_eq!(slots(&node, 1), [(REFUSE, TABLE_SLOTS)].into());
+        assert_eq!(backend(&node, 1).port.host(), 80, "it drains");
+        apply(&mut kernel, &[], 2 + DRAIN.as_secs());
         let gone = backend(&node, 1);
         assert_eq!((gone.port.host(), gone.incarnation.host()), (0, 2), "an old flow must not find it");
     });
@@ -170,6 +180,7 @@ fn a_new_use_of_an_id_counts_from_zero_and_is_another_incarnation_even_after_a_r
         let counters = kernel.counters().unwrap();
         assert_eq!((counters.backends[&1].flows, counters.services[&1].bytes_out), (3 * cpus, 7 * cpus));
         apply(&mut kernel, &[], 1);
+        apply(&mut kernel, &[], 1 + DRAIN.as_secs());
         drop(kernel);
 
         let mut kernel = node.open_kernel();
@@ -269,7 +280,7 @@ fn the_kernel_knows_which_devices_transmit_redirected_packets() {
         let mut events = net::Events::open().unwrap();
         let near = node.device("near").await;
         assert_eq!(near.xdp_features & net::xdp_features::NDO_XMIT, 0);
-        kernel.set_devices(&net::device_flags(&node.network.devices().await.unwrap())).unwrap();
+        kernel.set_devices(&net::device_map(&node.network.devices().await.unwrap())).unwrap();
         let devices: HashMap<MapData, u32, Device> = pinned(&node, maps::DEVICES, Map::HashMap);
         assert_eq!(devices.get(&near.index, 0).unwrap().flags, 0);
 
@@ -289,7 +300,7 @@ fn the_kernel_knows_which_devices_transmit_redirected_packets() {
             device(&network, "near").await.xdp_features & net::xdp_features::NDO_XMIT != 0
         })
         .await;
-        kernel.set_devices(&net::device_flags(&node.network.devices().await.unwrap())).unwrap();
+        kernel.set_devices(&net::device_map(&node.network.devices().await.unwrap())).unwrap();
         assert_eq!(devices.get(&near.index, 0).unwrap().flags, gateway_common::device_flags::XDP_TRANSMIT);
         kernel.set_devices(&BTreeMap::new()).unwrap();
         assert!(devices.get(&near.index, 0).is_err());

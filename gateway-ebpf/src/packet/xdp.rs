@@ -146,7 +146,8 @@ impl Packet for Xdp {
 
     #[inline(always)]
     fn is_for_this_host(self) -> bool {
-        true
+        let destination: Option<[u8; 6]> = self.read(0);
+        maps::device(self.device()).is_some_and(|device| destination == Some(device.address))
     }
 
     #[inline(always)]

@@ -70,6 +70,11 @@ impl Status {
             .collect()
     }
 
+    /// Services of the kernel whose listener is gone.
+    pub fn draining(&self) -> usize {
+        list(&self.0["services"]).filter(|service| service["draining"].as_bool() == Some(true)).count()
+    }
+
     /// Services of the proxy, and how many requests each has been given.
     pub fn http_services(&self) -> BTreeMap<String, u64> {
         list(&self.0["httpServices"])

@@ -28,6 +28,11 @@ rows! {
     a_ping_over_ipv6: foreign(Frame::icmp(V6.client, V6.service, 128, 0, b"ping").macs(macs::NODE_CLIENTS, macs::CLIENT));
     a_link_layer_broadcast: foreign(V4.tcp(SYN).macs([0xff; 6], macs::CLIENT));
     a_link_layer_multicast: foreign(V4.tcp(SYN).macs([1, 0, 0x5e, 0, 0, 1], macs::CLIENT));
+    another_hosts_link_layer_address: foreign(V4.tcp(SYN).macs(macs::CLIENT, macs::BACKEND));
+    another_hosts_link_layer_address_over_ipv6: foreign(V6.tcp(SYN).macs(macs::CLIENT, macs::BACKEND));
+    a_reply_to_another_hosts_link_layer_address: foreign(
+        Frame::tcp(V4.backend, V4.node, ACK).macs(macs::CLIENT, macs::BACKEND)
+    ).on(BACKENDS);
     a_nat_port_from_another_backend: foreign(
         Frame::tcp("198.18.1.2:8081", V4.node, ACK).macs(macs::NODE_CLIENTS, macs::CLIENT)
     );

@@ -28,11 +28,11 @@ fn flows(world: &mut World) -> Result<Vec<(FlowKey4, Flow)>> {
 }
 
 /// State of the flow and of the reply entry.
-fn states(world: &mut World) -> Result<(u8, u8)> {
+fn states(world: &mut World) -> Result<(u32, u32)> {
     Ok((flows(world)?[0].1.state, replies(world)?[0].1.state))
 }
 
-fn ends(frame: Frame, expected: u8) -> Row {
+fn ends(frame: Frame, expected: u32) -> Row {
     Row::new(frame)
         .given(|world| {
             one_backend(world, TCP)?;

@@ -96,7 +96,6 @@ pub(crate) fn known_flow(world: &mut World, change: impl Fn(&mut Flow)) -> Resul
             incarnation: Be16::new(1),
             nat_port: Be16::new(NAT_PORT),
             state: 0,
-            pad: [0; 3],
         };
         change(&mut flow);
         let (service, port) = (SERVICE + side.id, Be16::new(50_000));
@@ -119,7 +118,7 @@ pub(crate) struct Known {
     pub(crate) client_port: u16,
     pub(crate) nat_port: u16,
     pub(crate) age: u32,
-    pub(crate) state: u8,
+    pub(crate) state: u32,
 }
 
 impl Default for Known {
@@ -148,7 +147,6 @@ pub(crate) fn known_reply(world: &mut World, protocol: u8, known: &Known) -> Res
                     seen,
                     idle_ticks,
                     state,
-                    pad: [0; 3],
                 };
                 world.entries::<ReplyKey4, Reply4>(maps::REPLIES4)?.insert(key, reply, 0)?;
             }
@@ -164,7 +162,6 @@ pub(crate) fn known_reply(world: &mut World, protocol: u8, known: &Known) -> Res
                     seen,
                     idle_ticks,
                     state,
-                    pad: [0; 3],
                 };
                 world.entries::<ReplyKey6, Reply6>(maps::REPLIES6)?.insert(key, reply, 0)?;
             }
