@@ -15,6 +15,7 @@ use super::{
     resources::kinds,
     route::{TcpRoute, UdpRoute},
     schema::{self, Schema, Violation, suggestion},
+    tls::TlsRoute,
 };
 
 /// The objects of a document, and what is to be said about it.
@@ -103,8 +104,7 @@ kinds!(by_kind);
 
 fn unknown_kind(group: &str, kind: &str, origin: &Origin) -> Diagnostic {
     let ours = [GATEWAY_GROUP, OWN_GROUP].contains(&group) || group == "gateway.networking.x-k8s.io";
-    let known_later =
-        ["TLSRoute", "ListenerSet", "BackendTLSPolicy", "XBackend", "XBackendTrafficPolicy", "XMesh"];
+    let known_later = ["ListenerSet", "BackendTLSPolicy", "XBackend", "XBackendTrafficPolicy", "XMesh"];
     let (severity, code, message) = if group == FIRST_GROUP {
         let message = format!(
             "{kind} of {FIRST_GROUP} is of the Gateway API before v1, which is in {GATEWAY_GROUP}: `gatewayd migrate` \

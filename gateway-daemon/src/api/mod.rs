@@ -20,6 +20,7 @@ pub mod resources;
 pub mod route;
 mod schema;
 pub mod served;
+pub mod tls;
 
 use std::collections::BTreeMap;
 

@@ -11,6 +11,7 @@ use super::{
     grpc::GrpcRoute,
     http::HttpRoute,
     route::{TcpRoute, UdpRoute},
+    tls::TlsRoute,
 };
 
 /// Objects of one kind.
@@ -49,6 +50,7 @@ macro_rules! kinds {
             Gateway gateways Gateway,
             TcpRoute tcp_routes TcpRoute,
             UdpRoute udp_routes UdpRoute,
+            TlsRoute tls_routes TlsRoute,
             HttpRoute http_routes HttpRoute,
             GrpcRoute grpc_routes GrpcRoute,
             ReferenceGrant reference_grants ReferenceGrant,

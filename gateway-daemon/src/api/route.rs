@@ -85,7 +85,7 @@ pub struct L4Route {
     pub use_default_gateways: Option<String>,
 }
 
-/// The rule of a TCPRoute or UDPRoute.
+/// The rule of a TCPRoute, UDPRoute or TLSRoute.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct L4Rule {
@@ -169,7 +169,7 @@ const L4_ROUTE: Object = Object {
     gone: GONE_FROM_ROUTES,
 };
 
-const L4_RULE: Object = Object {
+pub(super) const L4_RULE: Object = Object {
     required: &[("backendRefs", Schema::List(&List::new(1, 16, Schema::Object(&BACKEND_REF))))],
     optional: &[("name", SECTION_NAME)],
     gone: GONE_FROM_RULES,

@@ -16,6 +16,7 @@ use super::{
     http::HttpRoute,
     resources::kinds,
     route::{TcpRoute, UdpRoute},
+    tls::TlsRoute,
 };
 
 /// A kind that is read.

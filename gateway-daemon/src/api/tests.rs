@@ -37,6 +37,14 @@ spec:
   listeners:
 ";
 
+/// A TLSRoute with these fields before its rules.
+fn tls_route(fields: &str, backends: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: TLSRoute\nmetadata: {{name: db}}\nspec:\n{fields}  \
+         rules:\n    - backendRefs:\n{backends}"
+    )
+}
+
 fn tcp_route(backends: &str) -> String {
     format!(
         "\
@@ -122,6 +130,9 @@ fn every_fault_points_to_the_offending_key_or_value() {
         ("no listeners", GATEWAY.replace("  listeners:\n", "  listeners: []\n"), vec!["7:3 item-count"]),
         ("no backends", tcp_route("      []\n"), vec!["9:5 item-count"]),
         ("Service without a port", tcp_route("    - name: a\n"), vec!["10:7 missing-field"]),
+        ("TLSRoute without hostnames", tls_route("", "      - {name: a, port: 1}\n"), vec!["4:1 missing-field"]),
+        ("TLSRoute to an address", tls_route("  hostnames: [a.b, 198.18.0.1]\n", "      - {name: a, port: 1}\n"), vec!["5:20 bad-format"]),
+        ("TLSRoute to a Service without a port", tls_route("  hostnames: [a.b]\n", "      - name: a\n"), vec!["8:9 missing-field"]),
         ("path without slash", http_rule("  - matches: [{path: {value: a}}]\n"), vec!["9:30 bad-format"]),
         ("path type", http_rule("  - matches: [{path: {type: Prefix}}]\n"), vec!["9:29 unknown-value"]),
         (
@@ -173,7 +184,7 @@ fn every_fault_points_to_the_offending_key_or_value() {
         ("old field", tcp_route("    - serviceName: a\n      port: 80\n"), vec!["10:7 missing-field", "10:7 removed-field"]),
         ("old version", tcp_route("    - {name: a, port: 1}\n").replace("/v1\n", "/v1alpha2\n"), vec!["1:13 unknown-version"]),
         ("our group", "apiVersion: gatewayd.dev/v1alpha1\nkind: Backed\n".to_owned(), vec!["2:7 unknown-kind"]),
-        ("later kind", "apiVersion: gateway.networking.k8s.io/v1\nkind: TLSRoute\n".to_owned(), vec!["2:7 unsupported-kind"]),
+        ("later kind", "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\n".to_owned(), vec!["2:7 unsupported-kind"]),
         ("first version's kind", "apiVersion: networking.x-k8s.io/v1alpha1\nkind: HTTPRoute\n".to_owned(), vec!["2:7 old-group"]),
         ("others' kind", "apiVersion: apps/v1\nkind: Deployment\n".to_owned(), vec!["2:7 skipped-kind"]),
         ("no kind", "apiVersion: v1\n".to_owned(), vec!["1:1 missing-field"]),

@@ -54,7 +54,7 @@ pub struct Options {
     pub combined_services: bool,
     /// Whether SIGTERM takes everything off the node.
     pub cleanup_on_exit: bool,
-    /// How long flows of removed backends, and requests when the proxy stops, may live on.
+    /// How long flows and tunnels of removed backends, and requests when the proxy stops, may live on.
     pub drain_timeout: Duration,
     /// Entries of each flow map.
     pub max_flows: u32,
@@ -167,7 +167,11 @@ fn kernel_options(options: &Options) -> anyhow::Result<l4::Options> {
 
 fn proxy_settings(options: &Options) -> l7::Settings {
     let settings = l7::Settings::default();
-    l7::Settings { workers: options.workers.unwrap_or(settings.workers), ..settings }
+    l7::Settings {
+        workers: options.workers.unwrap_or(settings.workers),
+        drain_timeout: options.drain_timeout,
+        ..settings
+    }
 }
 
 /// Takes everything off this node that a daemon with these directories left.

@@ -1,4 +1,4 @@
-//! Certificates of HTTPS listeners: Secrets, checked.
+//! Certificates of listeners where TLS ends: Secrets, checked.
 
 use rustls::{
     crypto::ring,

@@ -33,7 +33,7 @@ fn conflict(one: &Listener<'_>, other: &Listener<'_>) -> Option<Problem> {
         return None;
     }
     let (name, port) = (&other.spec.name, one.spec.port);
-    if protocol != others {
+    if protocol != others && !(protocol.has_server_name() && others.has_server_name()) {
         let message = format!("port {port} has another protocol in listener {name}: use another port");
         return Some(Problem::new(PROTOCOL_CONFLICT, message));
     }

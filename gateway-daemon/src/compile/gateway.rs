@@ -51,6 +51,8 @@ pub(super) struct Listener<'a> {
     pub(super) l4_route: Option<l4::Route>,
     /// Rules of HTTPRoutes and GRPCRoutes attached, in order of precedence.
     pub(super) rules: Vec<l7::Rule>,
+    /// TLSRoutes attached, in order of precedence.
+    pub(super) tunnels: Vec<l7::TunnelRoute>,
     name: ListenerName,
     pub(super) path: String,
     pub(super) protocol: Option<Protocol>,
@@ -67,6 +69,7 @@ pub(super) enum Protocol {
     Https,
     Tcp,
     Udp,
+    Tls,
 }
 
 impl Protocol {
@@ -76,6 +79,7 @@ impl Protocol {
             "HTTPS" => Self::Https,
             "TCP" => Self::Tcp,
             "UDP" => Self::Udp,
+            "TLS" => Self::Tls,
             _ => return None,
         })
     }
@@ -85,7 +89,13 @@ impl Protocol {
             Self::Http | Self::Https => &["HTTPRoute", "GRPCRoute"],
             Self::Tcp => &["TCPRoute"],
             Self::Udp => &["UDPRoute"],
+            Self::Tls => &["TLSRoute"],
         }
+    }
+
+    /// Whether listeners of one port are told apart by the server name of TLS.
+    pub(super) fn has_server_name(self) -> bool {
+        matches!(self, Self::Https | Self::Tls)
     }
 }
 
@@ -218,7 +228,8 @@ fn listener<'a>(
         refused.get_or_insert(problem);
     };
     if protocol.is_none() {
-        let message = format!("protocol {} is not served: it can be HTTP, HTTPS, TCP or UDP", spec.protocol);
+        let message =
+            format!("protocol {} is not served: it can be HTTP, HTTPS, TLS, TCP or UDP", spec.protocol);
         refuse(cx, "protocol", UNSUPPORTED_PROTOCOL, message);
     }
     if let Some(option) = spec.tls.as_ref().and_then(|tls| tls.options.keys().next()) {
@@ -239,7 +250,7 @@ fn listener<'a>(
     }
     let (kinds, mut unresolved) = kinds(cx, object, &path, spec, protocol);
     let mut certificates = Vec::new();
-    if protocol == Some(Protocol::Https) {
+    if terminates(protocol, spec) {
         let (good, problem) = certificate::certificates(cx, object, &path, spec);
         certificates = good;
         unresolved = problem.or(unresolved);
@@ -251,6 +262,7 @@ fn listener<'a>(
         attached_routes: 0,
         l4_route: None,
         rules: Vec::new(),
+        tunnels: Vec::new(),
         name: ListenerName {
             namespace: object.metadata.namespace.clone(),
             gateway: object.metadata.name.clone(),
@@ -263,6 +275,12 @@ fn listener<'a>(
         conflicted: None,
         unresolved,
     }
+}
+
+/// Whether TLS ends at a listener.
+fn terminates(protocol: Option<Protocol>, spec: &api::Listener) -> bool {
+    let mode = spec.tls.as_ref().and_then(|tls| tls.mode.as_deref());
+    protocol.is_some_and(Protocol::has_server_name) && mode != Some("Passthrough")
 }
 
 /// Kinds of routes that may be attached: those of the protocol, narrowed by `allowedRoutes.kinds`.
@@ -303,7 +321,7 @@ impl Listener<'_> {
     }
 
     fn is_programmed(&self) -> bool {
-        self.is_valid() && (self.protocol != Some(Protocol::Https) || !self.certificates.is_empty())
+        self.is_valid() && (!terminates(self.protocol, self.spec) || !self.certificates.is_empty())
     }
 
     fn status(&self, generation: Option<i64>, gateway: Option<&Problem>) -> ListenerStatus {
@@ -339,7 +357,9 @@ impl Gateway<'_> {
                 match listener.protocol {
                     Some(Protocol::Tcp) => model.l4.push(l4::service(listener, *address, l4::Protocol::Tcp)),
                     Some(Protocol::Udp) => model.l4.push(l4::service(listener, *address, l4::Protocol::Udp)),
-                    Some(Protocol::Http | Protocol::Https) => listener.add_to_proxy(*address, &mut model.l7),
+                    Some(Protocol::Http | Protocol::Https | Protocol::Tls) => {
+                        listener.add_to_proxy(*address, &mut model.l7);
+                    }
                     None => {}
                 }
             }
@@ -383,13 +403,15 @@ impl Listener<'_> {
     }
 
     fn add_to_proxy(&self, address: IpAddr, proxy: &mut l7::Proxy) {
-        for rule in &self.rules {
-            if let Action::Forward(service) = &rule.action {
-                proxy.services.insert(service.name.clone(), Arc::clone(service));
-            }
+        let forwarded = self.rules.iter().filter_map(|rule| match &rule.action {
+            Action::Forward(service) => Some(service),
+            _ => None,
+        });
+        for service in forwarded.chain(self.tunnels.iter().map(|tunnel| &tunnel.service)) {
+            proxy.services.insert(service.name.clone(), Arc::clone(service));
         }
         let bind = proxy.binds.entry(SocketAddr::new(address, self.spec.port)).or_insert_with(|| l7::Bind {
-            tls: self.protocol == Some(Protocol::Https),
+            tls: self.protocol.is_some_and(Protocol::has_server_name),
             listeners: Vec::new(),
         });
         bind.listeners.push(l7::Listener {
@@ -397,6 +419,10 @@ impl Listener<'_> {
             hostname: self.hostname.clone(),
             certificates: self.certificates.clone(),
             rules: self.rules.clone(),
+            tunnels: (self.protocol == Some(Protocol::Tls)).then(|| l7::Tunnels {
+                terminate: terminates(self.protocol, self.spec),
+                routes: self.tunnels.clone(),
+            }),
         });
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`compile`] is a pure function. Classes say which Gateways are ours ([`class`]), Gateways give listeners
 //! ([`gateway`]), routes are attached to listeners ([`attach`]), their references resolved ([`refs`]), and their rules
-//! become services of the kernel ([`l4`]) or rules of the proxy ([`http`], [`grpc`]). What cannot be honoured is said,
+//! become services of the kernel ([`l4`]), rules of the proxy ([`http`], [`grpc`]) or its tunnels ([`tls`]). What cannot be honoured is said,
 //! in a condition and in a diagnostic with its place.
 //!
 //! Not here: sockets, clocks, files, Kubernetes.
@@ -21,6 +21,7 @@ mod refs;
 mod route;
 mod rule;
 pub mod status;
+mod tls;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -78,6 +79,7 @@ pub fn compile(resources: &Resources, settings: &Settings) -> Compiled {
     let mut gateways = gateway::gateways(&mut cx, &classes);
     l4::routes(&mut cx, &mut gateways, &mut statuses);
     route::routes(&mut cx, &mut gateways, &mut statuses);
+    tls::routes(&mut cx, &mut gateways, &mut statuses);
     let mut model = Model::default();
     for gateway in &gateways {
         gateway.add_to(&mut model);

@@ -28,7 +28,7 @@ pub(super) struct Referrer<'a> {
 /// What traffic a reference must be able to take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Traffic {
-    /// TCP, whatever is in it.
+    /// TCP, whatever is in it: also for TLS.
     Tcp,
     /// UDP.
     Udp,

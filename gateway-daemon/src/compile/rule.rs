@@ -1,4 +1,4 @@
-//! What rules of HTTPRoutes and GRPCRoutes share: filters, conditions on texts, backends.
+//! What rules of HTTPRoutes and GRPCRoutes share: filters, conditions on texts, backends (TLSRoutes have those too).
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::{
         Kind, Object, Severity,
         filter::{Filter, HeaderModifier, PathModifier, RequestRedirect},
         http::{FilteredBackendRef, ValueMatch},
+        route as api,
     },
     model::l7::{
         self, Action, BackendRef, HeaderMatch, Match, PathMatch, Pattern, Rule, RuleKind, Service, Target,
@@ -236,26 +237,37 @@ impl<'a, S: Kind> Draft<'a, S> {
     }
 
     fn backend(&self, cx: &mut Context<'_>, nth: usize, unresolved: &mut Option<Problem>) -> BackendRef {
-        let reference = &self.backend_refs[nth].backend;
-        let to = &reference.to;
-        let from = Referrer { kind: S::KIND, namespace: &self.route.metadata.namespace };
         let path = format!("spec.rules[{}].backendRefs[{nth}].name", self.index);
-        let target = match resolve(cx, from, to, Traffic::Http) {
-            Ok(found) => {
-                if found.addresses.is_empty() && !found.pending {
-                    cx.no_endpoints(self.route, &path, to);
-                }
-                Target::Endpoints { protocol: found.protocol, endpoints: found.addresses }
-            }
-            Err(problem) => {
-                cx.error(self.route, &path, &problem);
-                let target = Target::Invalid(problem.message.clone());
-                unresolved.get_or_insert(problem);
-                target
-            }
-        };
-        let namespace = to.namespace.as_deref().unwrap_or(from.namespace);
-        let port = to.port.map_or_else(String::new, |port| format!(":{port}"));
-        BackendRef { name: format!("{namespace}/{}{port}", to.name), weight: reference.weight(), target }
+        backend_ref(cx, self.route, &path, &self.backend_refs[nth].backend, Traffic::Http, unresolved)
     }
+}
+
+/// A BackendRef, with its endpoints if it can be followed. Records the first one that cannot.
+pub(super) fn backend_ref<S: Kind>(
+    cx: &mut Context<'_>,
+    route: &Object<S>,
+    path: &str,
+    reference: &api::BackendRef,
+    traffic: Traffic,
+    unresolved: &mut Option<Problem>,
+) -> BackendRef {
+    let to = &reference.to;
+    let from = Referrer { kind: S::KIND, namespace: &route.metadata.namespace };
+    let target = match resolve(cx, from, to, traffic) {
+        Ok(found) => {
+            if found.addresses.is_empty() && !found.pending {
+                cx.no_endpoints(route, path, to);
+            }
+            Target::Endpoints { protocol: found.protocol, endpoints: found.addresses }
+        }
+        Err(problem) => {
+            cx.error(route, path, &problem);
+            let target = Target::Invalid(problem.message.clone());
+            unresolved.get_or_insert(problem);
+            target
+        }
+    };
+    let namespace = to.namespace.as_deref().unwrap_or(from.namespace);
+    let port = to.port.map_or_else(String::new, |port| format!(":{port}"));
+    BackendRef { name: format!("{namespace}/{}{port}", to.name), weight: reference.weight(), target }
 }

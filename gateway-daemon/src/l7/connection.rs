@@ -23,7 +23,6 @@ use tokio::{
     net::TcpStream,
     time::{sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -31,6 +30,7 @@ use super::{
     io::ClientIo,
     request::handle,
     route::Host,
+    secure,
     settings::{
         H1_BUFFER, H2_CONNECTION_WINDOW, H2_PING_INTERVAL, H2_PING_TIMEOUT, H2_SEND_BUFFER, H2_STREAM_WINDOW,
     },
@@ -68,38 +68,22 @@ pub(crate) async fn serve(
     bind: SocketAddr,
     drain: CancellationToken,
 ) {
-    let Some(config) = worker.view().snapshot.binds.get(&bind).map(|bind| bind.tls.clone()) else { return };
-    let mut connection = Connection {
-        worker,
-        bind,
-        client: client_address(peer),
-        tls: config.is_some(),
-        server_name: Host::NONE,
-        heads: None,
-        drain,
-    };
+    let Some(tls) = worker.view().snapshot.binds.get(&bind).map(|bind| bind.tls) else { return };
+    let server_name = Host::NONE;
+    let connection =
+        Connection { worker, bind, client: client_address(peer), tls, server_name, heads: None, drain };
+    if tls {
+        return secure::serve(connection, stream).await;
+    }
+    let mut stream = stream;
     let patience = connection.worker.settings.handshake_timeout;
-    let Some(config) = config else {
-        let mut stream = stream;
-        let detected = tokio::select! {
-            detected = timeout(patience, detect(&mut stream)) => detected,
-            () = overdue(&connection.drain) => return,
-        };
-        if let Ok(Ok((prefix, http2))) = detected {
-            connection.speak(stream, prefix, http2).await;
-        }
-        return;
+    let detected = tokio::select! {
+        detected = timeout(patience, detect(&mut stream)) => detected,
+        () = overdue(&connection.drain) => return,
     };
-    let stream = match timeout(patience, TlsAcceptor::from(config).accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake failed"),
-        Err(_elapsed) => return tracing::debug!(%peer, "TLS handshake took too long"),
-    };
-    let (_, session) = stream.get_ref();
-    let name = session.server_name().and_then(|name| Host::parse(name.as_bytes()));
-    connection.server_name = name.unwrap_or(Host::NONE);
-    let http2 = session.alpn_protocol() == Some(b"h2");
-    connection.speak(stream, Bytes::new(), http2).await;
+    if let Ok(Ok((prefix, http2))) = detected {
+        connection.speak(stream, prefix, http2).await;
+    }
 }
 
 fn client_address(peer: SocketAddr) -> HeaderValue {
@@ -109,7 +93,7 @@ fn client_address(peer: SocketAddr) -> HeaderValue {
 
 /// Returns when a draining connection has been given its chance to send something: it may have been accepted only
 /// because its listener closed, with a request on the way.
-async fn overdue(drain: &CancellationToken) {
+pub(crate) async fn overdue(drain: &CancellationToken) {
     drain.cancelled().await;
     sleep(DRAIN_PATIENCE).await;
 }
@@ -139,7 +123,8 @@ impl Connection {
         }
     }
 
-    async fn speak<S>(mut self, stream: S, prefix: Bytes, http2: bool)
+    /// Speaks HTTP; `prefix` was read already.
+    pub(crate) async fn speak<S>(mut self, stream: S, prefix: Bytes, http2: bool)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {

@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Sleep, sleep},
 };
 
-use super::framing::HeadWatch;
+use super::{framing::HeadWatch, replay::Replay};
 
 /// How long, and for how many bytes, a closed connection goes on reading.
 const LINGER: Duration = Duration::from_secs(1);
@@ -26,9 +26,7 @@ const LINGER_BYTES: usize = 4 << 20;
 /// The byte stream of a client.
 #[derive(Debug)]
 pub(crate) struct ClientIo<S> {
-    stream: S,
-    /// Read before the protocol was known.
-    prefix: Bytes,
+    stream: Replay<S>,
     /// Set for HTTP/1.
     heads: Option<Arc<HeadWatch>>,
     linger: Option<Linger>,
@@ -43,11 +41,9 @@ struct Linger {
 }
 
 impl<S> ClientIo<S> {
+    /// `prefix` was read before the protocol was known.
     pub(crate) fn new(stream: S, prefix: Bytes, heads: Option<Arc<HeadWatch>>) -> Self {
-        if let Some(heads) = &heads {
-            heads.read(&prefix);
-        }
-        Self { stream, prefix, heads, linger: None }
+        Self { stream: Replay::new(stream, prefix), heads, linger: None }
     }
 }
 
@@ -58,12 +54,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientIo<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.prefix.is_empty() {
-            let count = this.prefix.len().min(buffer.remaining());
-            buffer.put_slice(&this.prefix[..count]);
-            this.prefix.advance(count);
-            return Poll::Ready(Ok(()));
-        }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
         if let Some(heads) = &this.heads {

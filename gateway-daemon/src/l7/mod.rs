@@ -1,8 +1,9 @@
-//! The proxy for HTTP and gRPC.
+//! The proxy for HTTP, gRPC and TLS.
 //!
 //! ```text
 //! publish: model -> snapshot (routers compiled once) -> view of each worker (its endpoints, its pools)
-//! request: accept -> connection -> request: route, filter, balance -> upstream -> response
+//! connection: accept -> connection (TLS: secure -> HTTP or tunnel)
+//! request: connection -> request: route, filter, balance -> upstream -> response
 //! ```
 //! Every worker is a thread with a runtime of its own; on the way of a request workers share nothing. [`Proxy`] is
 //! the handle for the control plane.
@@ -17,14 +18,18 @@ mod filter;
 mod forward;
 mod framing;
 mod grpc;
+mod hello;
 mod io;
 mod listen;
+mod replay;
 mod request;
 mod route;
+mod secure;
 mod settings;
 mod snapshot;
 mod stats;
 mod tls;
+mod tunnel;
 mod upgrade;
 mod upstream;
 mod worker;

@@ -43,7 +43,7 @@ async fn answer(
     grpc: bool,
 ) -> Result<Response<ResponseBody>, Error> {
     check_framing(connection, &request)?;
-    let bind = view.snapshot.binds.get(&connection.bind).filter(|bind| bind.tls.is_some() == connection.tls);
+    let bind = view.snapshot.binds.get(&connection.bind).filter(|bind| bind.tls == connection.tls);
     let Some(bind) = bind else {
         connection.drain.cancel();
         return Err(Error::NoRoute);

@@ -10,10 +10,14 @@ pub struct Settings {
     pub workers: usize,
     /// Connections of clients. One more is closed at once. Default 16,384.
     pub max_connections: usize,
-    /// Time for the TLS handshake, and for the first bytes that tell the protocol. Default 10 s.
+    /// Time for the TLS handshake, its ClientHello included, and for the first bytes that tell the protocol. Default 10 s.
     pub handshake_timeout: Duration,
     /// Time for a client to send the head of a request, and to begin its next one. Default 60 s.
     pub client_idle_timeout: Duration,
+    /// A tunnel through which nothing is sent is cut after so long. Default 1 h.
+    pub tunnel_idle_timeout: Duration,
+    /// How long a tunnel may live on after its endpoint or its listener was removed. Default 60 s.
+    pub drain_timeout: Duration,
     /// Requests that a client may have open on one HTTP/2 connection. Default 250.
     pub max_streams: u32,
     /// Time to connect to an endpoint, and to wait for a place in its pool. Default 5 s.
@@ -38,6 +42,8 @@ impl Default for Settings {
             max_connections: 16_384,
             handshake_timeout: Duration::from_secs(10),
             client_idle_timeout: Duration::from_secs(60),
+            tunnel_idle_timeout: Duration::from_secs(3600),
+            drain_timeout: Duration::from_secs(60),
             max_streams: 250,
             connect_timeout: Duration::from_secs(5),
             pool_idle_timeout: Duration::from_secs(4),

@@ -27,8 +27,8 @@ pub(crate) struct Snapshot {
 /// A socket's listeners.
 #[derive(Debug)]
 pub(crate) struct Bind {
-    /// Set where connections begin with a TLS handshake.
-    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Whether connections begin with a TLS handshake.
+    pub(crate) tls: bool,
     /// Indices into `listeners`.
     by_hostname: HostMap<usize>,
     listeners: Vec<Listener>,
@@ -40,6 +40,11 @@ impl Bind {
         let index = *self.by_hostname.fitting(host).next()?;
         self.listeners.get(index).map(|listener| (index, listener))
     }
+
+    /// Whether some of its listeners hand connections on.
+    pub(crate) fn has_tunnels(&self) -> bool {
+        self.listeners.iter().any(|listener| listener.tunnels.is_some())
+    }
 }
 
 /// A listener and its rules.
@@ -47,6 +52,10 @@ impl Bind {
 pub(crate) struct Listener {
     pub(crate) routes: RouteTable,
     pub(crate) rules: Vec<Rule>,
+    /// How TLS is ended; none where there is none, and where it passes through.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Set on a listener that hands connections on: services by server name, as indices into those of the snapshot.
+    pub(crate) tunnels: Option<HostMap<Option<usize>>>,
 }
 
 /// What is done with a request that matched.
@@ -118,17 +127,19 @@ impl Compiler {
     }
 
     fn bind(&mut self, bind: &l7::Bind, services: &BTreeMap<&str, usize>) -> Result<Bind, rustls::Error> {
-        let tls = bind.tls.then(|| self.tls.server_config(bind)).transpose()?;
         let mut by_hostname = HostMap::default();
         let mut listeners = Vec::with_capacity(bind.listeners.len());
         for (index, listener) in bind.listeners.iter().enumerate() {
             *by_hostname.entry(listener.hostname.as_ref()) = index;
+            let terminates = bind.tls && listener.tunnels.as_ref().is_none_or(|tunnels| tunnels.terminate);
             listeners.push(Listener {
                 routes: RouteTable::compile(&listener.rules),
                 rules: listener.rules.iter().map(|rule| compile_rule(rule, services)).collect(),
+                tls: terminates.then(|| self.tls.server_config(listener)).transpose()?,
+                tunnels: listener.tunnels.as_ref().map(|tunnels| compile_tunnels(tunnels, services)),
             });
         }
-        Ok(Bind { tls, by_hostname, listeners })
+        Ok(Bind { tls: bind.tls, by_hostname, listeners })
     }
 
     fn service(&mut self, service: &l7::Service) -> Service {
@@ -178,4 +189,20 @@ fn compile_rule(rule: &l7::Rule, services: &BTreeMap<&str, usize>) -> Rule {
         l7::Action::Unusable(_) => Action::Unusable,
     };
     Rule { filters: Filters::compile(rule), action }
+}
+
+/// Of two routes with the same hostname, the first wins.
+fn compile_tunnels(tunnels: &l7::Tunnels, services: &BTreeMap<&str, usize>) -> HostMap<Option<usize>> {
+    let mut compiled: HostMap<Option<usize>> = HostMap::default();
+    for route in &tunnels.routes {
+        let index = services.get(route.service.name.as_str());
+        if index.is_none() {
+            tracing::error!(service = %route.service.name, "tunnel to an unknown service");
+        }
+        for hostname in &route.hostnames {
+            let entry = compiled.entry(Some(hostname));
+            *entry = entry.or(index.copied());
+        }
+    }
+    compiled
 }

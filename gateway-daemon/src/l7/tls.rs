@@ -1,4 +1,4 @@
-//! TLS of listeners: certificates by server name, sessions that outlive a snapshot.
+//! TLS of listeners: certificates, sessions that outlive a snapshot.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,8 +10,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use super::route::{Host, HostMap};
-use crate::model::l7::{Bind, Certificate};
+use crate::model::l7::{Certificate, Listener};
 
 /// Why a certificate cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -46,27 +45,26 @@ impl TlsState {
         })
     }
 
-    /// The configuration of a bind, where connections begin with a handshake.
+    /// How TLS is ended at a listener.
     ///
     /// # Errors
     /// The provider lacks what TLS 1.2 and 1.3 need.
-    pub(crate) fn server_config(&mut self, bind: &Bind) -> Result<Arc<ServerConfig>, rustls::Error> {
-        let mut resolver = BySni::default();
-        for listener in &bind.listeners {
-            let keys = listener.certificates.iter().filter_map(|certificate| {
-                self.key(certificate)
-                    .inspect_err(|error| {
-                        tracing::error!(listener = %listener.name, %error, "certificate left out");
-                    })
-                    .ok()
-            });
-            *resolver.keys.entry(listener.hostname.as_ref()) = keys.collect();
-        }
+    pub(crate) fn server_config(&mut self, listener: &Listener) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let keys = listener.certificates.iter().filter_map(|certificate| {
+            self.key(certificate)
+                .inspect_err(|error| {
+                    tracing::error!(listener = %listener.name, %error, "certificate left out");
+                })
+                .ok()
+        });
+        let keys = Certificates(keys.collect());
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .with_no_client_auth()
-            .with_cert_resolver(Arc::new(resolver));
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+            .with_cert_resolver(Arc::new(keys));
+        if listener.tunnels.is_none() {
+            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        }
         config.ticketer = Arc::clone(&self.tickets);
         config.session_storage = Arc::clone(&self.sessions);
         Ok(Arc::new(config))
@@ -90,18 +88,13 @@ impl TlsState {
     }
 }
 
-/// Certificates by the hostname of their listener.
-#[derive(Debug, Default)]
-struct BySni {
-    keys: HostMap<Vec<Arc<CertifiedKey>>>,
-}
+/// Certificates of a listener.
+#[derive(Debug)]
+struct Certificates(Vec<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for BySni {
+impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let host = hello.server_name().map_or(Some(Host::NONE), |name| Host::parse(name.as_bytes()))?;
-        // The listener's, and no other's: a handshake must not show that a less specific listener exists.
-        let keys = self.keys.fitting(host.as_str()).next()?;
         let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        keys.iter().find(fits).cloned()
+        self.0.iter().find(fits).cloned()
     }
 }

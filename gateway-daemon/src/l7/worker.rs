@@ -200,6 +200,7 @@ impl Worker {
         let endpoints = services
             .map(|service| service.backends.iter().map(|backend| endpoints_of(&backend.target)).collect())
             .collect();
+        known.iter().filter(|(address, _)| !used.contains_key(*address)).for_each(|(_, gone)| gone.retire());
         *known = used;
         View { snapshot, endpoints }
     }

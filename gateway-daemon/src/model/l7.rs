@@ -1,4 +1,4 @@
-//! HTTP and gRPC: what the proxy serves.
+//! HTTP, gRPC and TLS: what the proxy serves.
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
 
@@ -18,22 +18,43 @@ pub struct Proxy {
 pub struct Bind {
     /// Whether connections begin with a TLS handshake.
     pub tls: bool,
-    /// Listeners, unique by hostname. A request belongs to the one whose hostname fits it most specifically.
+    /// Listeners, unique by hostname. A request, or a TLS connection by its server name, belongs to the one whose
+    /// hostname fits it most specifically.
     pub listeners: Vec<Listener>,
 }
 
-/// A listener of protocol HTTP or HTTPS.
+/// A listener of protocol HTTP, HTTPS or TLS.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Listener {
     /// Its name.
     pub name: ListenerName,
     /// Which hosts (and which server names of TLS) it serves; none for all.
     pub hostname: Option<Hostname>,
-    /// What it shows in TLS handshakes; empty on a listener of protocol HTTP.
+    /// What it shows in TLS handshakes; empty on a listener of protocol HTTP, and where TLS passes through.
     pub certificates: Vec<Certificate>,
     /// The rules of all attached routes, oldest route first, then by namespace and name, then as written: of two
     /// matches that are equally specific the first one wins.
     pub rules: Vec<Rule>,
+    /// Set on a listener of protocol TLS, which has no rules: its connections are handed on whole.
+    pub tunnels: Option<Tunnels>,
+}
+
+/// Where the connections of a listener of protocol TLS go.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tunnels {
+    /// Whether TLS ends here; otherwise it ends at the backend, and passes through unread.
+    pub terminate: bool,
+    /// Attached TLSRoutes, oldest first, then by namespace and name: of two with the same hostname the first one wins.
+    pub routes: Vec<TunnelRoute>,
+}
+
+/// The rule of a TLSRoute, as attached to one listener.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TunnelRoute {
+    /// Server names it serves, each already within the listener's hostname; never empty.
+    pub hostnames: Vec<Hostname>,
+    /// Who takes the connections; what its endpoints speak is of no meaning here.
+    pub service: Arc<Service>,
 }
 
 /// A hostname of a listener or a route: exact, or a wildcard for one or more leading labels. Always in lower case.
@@ -220,7 +241,7 @@ pub enum Action {
 /// A weighted set of BackendRefs: the unit of balancing, pools, health and metrics.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Service {
-    /// `httproute.NAMESPACE.NAME.RULE`, or the name of a combined service.
+    /// `httproute.NAMESPACE.NAME.RULE`, `grpcroute…`, `tlsroute…`, or the name of a combined service.
     pub name: String,
     /// Never empty.
     pub backends: Vec<BackendRef>,

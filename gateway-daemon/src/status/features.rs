@@ -1,7 +1,7 @@
 //! What a GatewayClass says that it can do.
 
 /// Features of the Gateway API that work, by the names that its conformance suite has for them; sorted.
-pub const SUPPORTED_FEATURES: [&str; 25] = [
+pub const SUPPORTED_FEATURES: [&str; 28] = [
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "Gateway",
@@ -26,6 +26,9 @@ pub const SUPPORTED_FEATURES: [&str; 25] = [
     "HTTPRouteSchemeRedirect",
     "ReferenceGrant",
     "TCPRoute",
+    "TLSRoute",
+    "TLSRouteModeMixed",
+    "TLSRouteModeTerminate",
     "UDPRoute",
 ];
 

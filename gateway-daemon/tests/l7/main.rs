@@ -8,4 +8,5 @@ mod http2;
 mod publish;
 mod support;
 mod tls;
+mod tunnel;
 mod upgrade;

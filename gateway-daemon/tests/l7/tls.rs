@@ -14,7 +14,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use crate::support::*;
 
 /// A self-signed certificate, and its DER form for the client to trust and to compare.
-fn certificate(names: &[&str]) -> (Certificate, CertificateDer<'static>) {
+pub(crate) fn certificate(names: &[&str]) -> (Certificate, CertificateDer<'static>) {
     let names: Vec<String> = names.iter().map(|name| (*name).into()).collect();
     let made = rcgen::generate_simple_self_signed(names).unwrap();
     let pem = |text: String| Arc::from(text.into_bytes());
@@ -22,11 +22,11 @@ fn certificate(names: &[&str]) -> (Certificate, CertificateDer<'static>) {
     (certificate, made.cert.der().clone())
 }
 
-fn secured(listener: Listener, certificate: &Certificate) -> Listener {
+pub(crate) fn secured(listener: Listener, certificate: &Certificate) -> Listener {
     Listener { certificates: vec![certificate.clone()], ..listener }
 }
 
-async fn handshake(
+pub(crate) async fn handshake(
     address: SocketAddr,
     name: &str,
     trusted: &[&CertificateDer<'static>],
@@ -47,7 +47,7 @@ async fn handshake(
     soon(TlsConnector::from(Arc::new(config)).connect(name, connect(address).await)).await
 }
 
-fn shown(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
+pub(crate) fn shown(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
     stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
 }
 

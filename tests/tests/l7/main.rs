@@ -9,3 +9,4 @@ mod https;
 mod routing;
 mod stand;
 mod statuses;
+mod tunnels;

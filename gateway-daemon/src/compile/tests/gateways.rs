@@ -82,8 +82,7 @@ fn listeners_that_exclude_each_other_are_all_refused() {
 
 #[test]
 fn protocols_that_are_not_served_are_refused() {
-    let compiled =
-        compiled(&gateway_of("g", &["{name: a, port: 443, protocol: TLS, tls: {mode: Passthrough}}"]));
+    let compiled = compiled(&gateway_of("g", &["{name: a, port: 443, protocol: a.example/b}"]));
     let (conditions, _) = listener(&compiled, "g", 0);
     assert_eq!(conditions[0], "Accepted=False UnsupportedProtocol");
     assert_eq!(gateway(&compiled, "g"), ["Accepted=False ListenersNotValid", "Programmed=False Invalid"]);

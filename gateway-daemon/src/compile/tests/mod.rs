@@ -6,6 +6,7 @@ mod combined;
 mod gateways;
 mod order;
 mod rules;
+mod tls;
 
 use std::{net::IpAddr, sync::Arc};
 

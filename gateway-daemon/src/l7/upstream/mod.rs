@@ -17,6 +17,8 @@ use std::{
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
 
 use super::{body::RequestBody, error::Error, settings::Settings};
 
@@ -36,6 +38,8 @@ pub(crate) struct Endpoint {
     active: AtomicUsize,
     h1: h1::Pool,
     h2: h2::Pool,
+    /// Cancelled once no snapshot has it any more.
+    retired: CancellationToken,
 }
 
 impl Endpoint {
@@ -45,6 +49,7 @@ impl Endpoint {
             active: AtomicUsize::new(0),
             h1: h1::Pool::new(settings),
             h2: h2::Pool::default(),
+            retired: CancellationToken::new(),
         })
     }
 
@@ -72,6 +77,21 @@ impl Endpoint {
         Ok(Lease { connection, count })
     }
 
+    /// A connection that is no part of the pools.
+    ///
+    /// # Errors
+    /// `ConnectFailed` or `ConnectTimeout`, at the latest after the time for connecting.
+    pub(crate) async fn dial(self: &Arc<Self>, settings: &Settings) -> Result<Dialled, Error> {
+        let lease = Count::new(self);
+        let stream = connect::connect(self.address, settings).await?;
+        Ok(Dialled { stream, lease })
+    }
+
+    /// No snapshot has it any more.
+    pub(crate) fn retire(&self) {
+        self.retired.cancel();
+    }
+
     /// Closes connections that have been idle for too long.
     pub(crate) fn close_idle(&self, settings: &Settings) {
         self.h1.close_idle(settings.pool_idle_timeout);
@@ -79,10 +99,24 @@ impl Endpoint {
     }
 }
 
+/// A connection outside of the pools.
 #[derive(Debug)]
-struct Count(Arc<Endpoint>);
+pub(crate) struct Dialled {
+    pub(crate) stream: TcpStream,
+    /// To be kept for as long as the connection is used.
+    pub(crate) lease: Count,
+}
+
+/// Counts as one of the endpoint's leases.
+#[derive(Debug)]
+pub(crate) struct Count(Arc<Endpoint>);
 
 impl Count {
+    /// Returns when no snapshot has the endpoint any more.
+    pub(crate) async fn retired(&self) {
+        self.0.retired.cancelled().await;
+    }
+
     fn new(endpoint: &Arc<Endpoint>) -> Self {
         endpoint.active.fetch_add(1, Relaxed);
         Self(Arc::clone(endpoint))
