@@ -34,21 +34,29 @@ pub(super) struct Attachment {
     pub(super) hostnames: Vec<Hostname>,
 }
 
-/// Attaches a route to the Gateways of ours that it names. `hostnames` are the route's; empty for kinds without.
+/// Attaches a route to the Gateways of ours that it names, and to the default ones when it says so (GEP-3793).
+/// `hostnames` are the route's; empty for kinds without.
 pub(super) fn attach<S: Kind>(
     cx: &mut Context<'_>,
     gateways: &[Gateway<'_>],
     route: &Object<S>,
-    parents: &[ParentRef],
+    (parents, use_default_gateways): (&[ParentRef], Option<&str>),
     hostnames: &[Hostname],
 ) -> Vec<Parent> {
     let mut attached = Vec::new();
-    if parents.is_empty() {
+    let defaults = if use_default_gateways == Some("All") {
+        default_gateways(gateways, route, parents)
+    } else {
+        Vec::new()
+    };
+    if parents.is_empty() && use_default_gateways != Some("All") {
         let message = "the route names no parent, so nothing reaches it: write spec.parentRefs".to_owned();
         cx.say(route, "spec", Severity::Warning, "no-parent", message);
     }
-    for (index, parent) in parents.iter().enumerate() {
-        let path = format!("spec.parentRefs[{index}]");
+    let named =
+        parents.iter().enumerate().map(|(index, parent)| (format!("spec.parentRefs[{index}]"), parent));
+    let by_default = defaults.iter().map(|parent| ("spec.useDefaultGateways".to_owned(), parent));
+    for (path, parent) in named.chain(by_default) {
         let key = Key::new(parent.namespace.as_deref().unwrap_or(&route.metadata.namespace), &parent.name);
         if (parent.group.as_str(), parent.kind.as_str()) != (GATEWAY_GROUP, "Gateway") {
             let message = format!("a {} cannot be a parent here: refer to a Gateway", parent.kind);
@@ -74,6 +82,32 @@ pub(super) fn attach<S: Kind>(
         attached.push(Parent { reference: parent.clone(), outcome });
     }
     attached
+}
+
+/// References to the default Gateways that a route does not name itself.
+fn default_gateways<S: Kind>(
+    gateways: &[Gateway<'_>],
+    route: &Object<S>,
+    named: &[ParentRef],
+) -> Vec<ParentRef> {
+    let of = |parent: &ParentRef| {
+        Key::new(parent.namespace.as_deref().unwrap_or(&route.metadata.namespace), &parent.name)
+    };
+    let is_named = |key: &Key| named.iter().any(|parent| parent.kind == "Gateway" && of(parent) == *key);
+    gateways
+        .iter()
+        .filter(|gateway| gateway.object.spec.default_scope.as_deref() == Some("All"))
+        .map(|gateway| gateway.object.key())
+        .filter(|key| !is_named(key))
+        .map(|key| ParentRef {
+            group: GATEWAY_GROUP.to_owned(),
+            kind: "Gateway".to_owned(),
+            namespace: Some(key.namespace),
+            name: key.name,
+            section_name: None,
+            port: None,
+        })
+        .collect()
 }
 
 /// The listeners of a Gateway that take a route. Each step has its own reason when it leaves none.
@@ -154,7 +188,7 @@ pub(super) fn intersect(listener: Option<&Hostname>, route: &[Hostname]) -> Opti
 }
 
 /// Whether every host of the second is one of the first.
-fn covers(wide: &Hostname, narrow: &Hostname) -> bool {
+pub(super) fn covers(wide: &Hostname, narrow: &Hostname) -> bool {
     match (wide, narrow) {
         (Hostname::Exact(wide), Hostname::Exact(narrow)) => wide == narrow,
         (Hostname::Exact(_), Hostname::Wildcard(_)) => false,

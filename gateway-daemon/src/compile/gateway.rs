@@ -136,9 +136,6 @@ fn gateway<'a>(cx: &mut Context<'a>, object: &'a Object<api::Gateway>, class: Cl
     if spec.allowed_listeners.namespaces.from.as_deref().is_some_and(|from| from != "None") {
         cx.no_effect(object, "spec.allowedListeners");
     }
-    if spec.default_scope.as_deref() == Some("All") {
-        cx.no_effect(object, "spec.defaultScope");
-    }
     let (addresses, unsupported, unreachable) = addresses(cx, object);
     let refused = refused.or_else(|| Some(("spec.addresses", unsupported?)));
     if let Some((path, problem)) = &refused {

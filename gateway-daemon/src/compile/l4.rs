@@ -54,10 +54,8 @@ fn route<S: Kind>(
     spec: &L4Route,
     traffic: Traffic,
 ) {
-    if spec.use_default_gateways.as_deref() == Some("All") {
-        cx.no_effect(object, "spec.useDefaultGateways");
-    }
-    let parents = attach(cx, gateways, object, &spec.parent_refs, &[]);
+    let asked = (spec.parent_refs.as_slice(), spec.use_default_gateways.as_deref());
+    let parents = attach(cx, gateways, object, asked, &[]);
     let (shares, unresolved) = shares(cx, object, spec, traffic);
     let key = object.key();
     let name = format!("{}.{}.{}.0", S::KIND.to_ascii_lowercase(), key.namespace, key.name);

@@ -12,6 +12,7 @@ mod certificate;
 mod class;
 mod combine;
 mod conflict;
+mod cross;
 mod gateway;
 mod grpc;
 mod http;

@@ -5,6 +5,7 @@ use super::{
     attach::{Parent, attach},
     by_age,
     combine::Services,
+    cross::CrossServing,
     gateway::{Gateway, hostname},
     grpc, http,
     status::{ACCEPTED, Condition, ParentStatus, Problem, RESOLVED_REFS, Statuses, UNSUPPORTED_VALUE},
@@ -50,6 +51,7 @@ enum Route<'a> {
 /// Attaches all HTTPRoutes and GRPCRoutes, oldest first.
 pub(super) fn routes(cx: &mut Context<'_>, gateways: &mut [Gateway<'_>], statuses: &mut Statuses) {
     let mut services = Services::new(cx);
+    let mut cross = CrossServing::default();
     let http = by_age(&cx.resources.http_routes).into_iter().map(Route::Http);
     let mut routes: Vec<Route<'_>> =
         http.chain(by_age(&cx.resources.grpc_routes).into_iter().map(Route::Grpc)).collect();
@@ -64,13 +66,27 @@ pub(super) fn routes(cx: &mut Context<'_>, gateways: &mut [Gateway<'_>], statuse
                 let spec = &object.spec;
                 let rules = http::rules(cx, &mut services, object);
                 let default = spec.use_default_gateways.as_deref();
-                finish(cx, gateways, statuses, object, (&spec.parent_refs, &spec.hostnames, default), &rules);
+                finish(
+                    cx,
+                    gateways,
+                    (statuses, &mut cross),
+                    object,
+                    (&spec.parent_refs, &spec.hostnames, default),
+                    &rules,
+                );
             }
             Route::Grpc(object) => {
                 let spec = &object.spec;
                 let rules = grpc::rules(cx, &mut services, object);
                 let default = spec.use_default_gateways.as_deref();
-                finish(cx, gateways, statuses, object, (&spec.parent_refs, &spec.hostnames, default), &rules);
+                finish(
+                    cx,
+                    gateways,
+                    (statuses, &mut cross),
+                    object,
+                    (&spec.parent_refs, &spec.hostnames, default),
+                    &rules,
+                );
             }
         }
     }
@@ -81,16 +97,14 @@ pub(super) fn routes(cx: &mut Context<'_>, gateways: &mut [Gateway<'_>], statuse
 fn finish<S: Kind>(
     cx: &mut Context<'_>,
     gateways: &mut [Gateway<'_>],
-    statuses: &mut Statuses,
+    (statuses, cross): (&mut Statuses, &mut CrossServing),
     object: &Object<S>,
     (parent_refs, hostnames, default): (&[ParentRef], &[String], Option<&str>),
     rules: &Rules,
 ) {
-    if default == Some("All") {
-        cx.no_effect(object, "spec.useDefaultGateways");
-    }
     let hostnames: Vec<Hostname> = hostnames.iter().map(|text| hostname(text)).collect();
-    let parents = attach(cx, gateways, object, parent_refs, &hostnames);
+    let mut parents = attach(cx, gateways, object, (parent_refs, default), &hostnames);
+    cross.admit(cx, object, &mut parents);
     let verdict = verdict(rules);
     let mut served = std::collections::BTreeSet::new();
     for attachment in parents.iter().filter_map(|parent| parent.outcome.as_ref().ok()).flatten() {

@@ -31,11 +31,9 @@ fn route(
     object: &Object<TlsRoute>,
 ) {
     let spec = &object.spec;
-    if spec.use_default_gateways.as_deref() == Some("All") {
-        cx.no_effect(object, "spec.useDefaultGateways");
-    }
     let hostnames: Vec<Hostname> = spec.hostnames.iter().map(|text| hostname(text)).collect();
-    let parents = attach(cx, gateways, object, &spec.parent_refs, &hostnames);
+    let asked = (spec.parent_refs.as_slice(), spec.use_default_gateways.as_deref());
+    let parents = attach(cx, gateways, object, asked, &hostnames);
     let (service, unresolved) = service(cx, object);
     let mut served = BTreeSet::new();
     for attachment in parents.iter().filter_map(|parent| parent.outcome.as_ref().ok()).flatten() {

@@ -157,3 +157,74 @@ fn a_parent_that_is_not_there_is_told() {
         said(&compiled(&other))
     );
 }
+
+/// Routes as (kind, name, hostnames); then which of them are accepted.
+#[test]
+fn http_and_grpc_do_not_share_a_host_of_a_listener() {
+    let gateway_text = gateway_of("g", &["{name: web, port: 80, protocol: HTTP}"]);
+    for (routes, accepted) in [
+        ([("HTTPRoute", "a", "[x.example]"), ("GRPCRoute", "b", "[x.example]")], [true, false]),
+        ([("GRPCRoute", "a", "[x.example]"), ("HTTPRoute", "b", "[x.example]")], [true, false]),
+        ([("HTTPRoute", "a", "[x.example]"), ("GRPCRoute", "b", "[y.example]")], [true, true]),
+        ([("HTTPRoute", "a", "[x.example]"), ("HTTPRoute", "b", "[x.example]")], [true, true]),
+        ([("HTTPRoute", "a", "[x.example]"), ("GRPCRoute", "b", "[]")], [true, false]),
+        ([("HTTPRoute", "a", "[]"), ("GRPCRoute", "b", "[y.example]")], [true, false]),
+        ([("HTTPRoute", "a", "['*.example']"), ("GRPCRoute", "b", "[y.example]")], [true, false]),
+        ([("HTTPRoute", "a", "[y.x.example]"), ("GRPCRoute", "b", "['*.example']")], [true, false]),
+        ([("HTTPRoute", "a", "['*.x.example']"), ("GRPCRoute", "b", "['*.example']")], [true, false]),
+        ([("HTTPRoute", "a", "[example]"), ("GRPCRoute", "b", "['*.example']")], [true, true]),
+    ] {
+        let text: String = routes
+            .iter()
+            .map(|(kind, name, hosts)| route_of(kind, name, &format!("hostnames: {hosts}, rules: [{{}}]")))
+            .collect();
+        let compiled = compiled(&format!("{gateway_text}{text}"));
+        let found = routes.map(|(kind, name, _)| route(&compiled, kind, name)[0] == "Accepted=True Accepted");
+        assert_eq!(found, accepted, "{routes:?}");
+        let refused = accepted.iter().filter(|accepted| !**accepted).count();
+        assert_eq!(listener(&compiled, "g", 0).1, 2 - refused, "{routes:?}");
+    }
+}
+
+#[test]
+fn the_later_route_is_told_which_one_is_earlier() {
+    let text = gateway_of("g", &["{name: web, port: 80, protocol: HTTP}"])
+        + &route_of("HTTPRoute", "a", "rules: [{}]")
+        + &route_of("GRPCRoute", "b", "rules: [{}]");
+    let compiled = compiled(&text);
+    let status = &compiled.statuses.routes[&("GRPCRoute", Key::new("default", "b"))][0].conditions[0];
+    assert_eq!((status.status, status.reason), (false, "HostnameConflict"));
+    assert!(status.message.starts_with("HTTPRoute default/a is older"), "{}", status.message);
+}
+
+#[test]
+fn default_gateways_take_routes_that_ask_for_them() {
+    let gateway_text = |name: &str, scope: &str| {
+        let listeners = "[{name: web, port: 80, protocol: HTTP}, {name: db, port: 81, protocol: TCP}]";
+        object(
+            "Gateway",
+            name,
+            &format!("{{gatewayClassName: gatewayd, defaultScope: {scope}, listeners: {listeners}}}"),
+        )
+    };
+    let gateways = gateway_text("g", "All") + &gateway_text("h", "All") + &gateway_text("i", "None");
+    let parents = |kind: &'static str, fields: &str| -> Vec<(String, Option<String>)> {
+        let rules = if kind == "HTTPRoute" { "{}" } else { "{backendRefs: [{name: s, port: 1}]}" };
+        let compiled =
+            compiled(&format!("{gateways}{}", object(kind, "r", &format!("{{{fields}, rules: [{rules}]}}"))));
+        let Some(parents) = compiled.statuses.routes.get(&(kind, Key::new("default", "r"))) else {
+            return Vec::new();
+        };
+        assert!(parents.iter().all(|parent| parent.conditions[0].status), "{parents:?}");
+        parents.iter().map(|of| (of.parent.name.clone(), of.parent.section_name.clone())).collect()
+    };
+    let named = |name: &str| (name.to_owned(), None);
+    for kind in ["HTTPRoute", "TCPRoute"] {
+        assert_eq!(parents(kind, "useDefaultGateways: All"), [named("g"), named("h")]);
+        assert_eq!(parents(kind, "useDefaultGateways: None"), []);
+    }
+    assert_eq!(
+        parents("HTTPRoute", "useDefaultGateways: All, parentRefs: [{name: i}, {name: g, sectionName: web}]"),
+        [named("i"), ("g".to_owned(), Some("web".to_owned())), named("h")]
+    );
+}

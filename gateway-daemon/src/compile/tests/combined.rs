@@ -104,12 +104,9 @@ fn a_name_over_512_characters_is_cut_to_the_first_backend_and_a_hash() {
 
 #[test]
 fn grpc_routes_are_not_combined() {
-    let rules = "rules: [{backendRefs: [{name: a, port: 80, weight: 1}]}]";
-    let text = format!(
-        "{}{}{}",
-        web(),
-        route_of("GRPCRoute", "one", rules),
-        http("two", "{name: a, port: 80, weight: 1}")
-    );
+    let rules = "hostnames: [one.example], rules: [{backendRefs: [{name: a, port: 80, weight: 1}]}]";
+    let two = "hostnames: [two.example], rules: [{backendRefs: [{name: a, port: 80, weight: 1}]}]";
+    let text =
+        format!("{}{}{}", web(), route_of("GRPCRoute", "one", rules), route_of("HTTPRoute", "two", two));
     assert_eq!(names(&text, true), ["grpcroute.default.one.0", "httproute.default.svc.default.a.80.1"]);
 }

@@ -41,7 +41,10 @@ fn manifest() -> String {
         text += &route_of(
             "HTTPRoute",
             name,
-            &format!("rules: [{{backendRefs: [{refs}]}}, {{backendRefs: [{}]}}]", to("a", 1)),
+            &format!(
+                "hostnames: [w.example], rules: [{{backendRefs: [{refs}]}}, {{backendRefs: [{}]}}]",
+                to("a", 1)
+            ),
         );
         text += &route_of(
             "GRPCRoute",

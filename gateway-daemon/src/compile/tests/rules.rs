@@ -225,9 +225,9 @@ fn both_kinds_share_a_listener_and_the_oldest_comes_first() {
         "{}{}{}{}{}",
         gateway_of("g", &[WEB]),
         backend("b", &[("198.18.1.1", 80)]),
-        created(route_of("HTTPRoute", "a", &rules), 2026),
+        created(route_of("HTTPRoute", "a", &format!("hostnames: [a.example], {rules}")), 2026),
         created(route_of("GRPCRoute", "c", &format!("hostnames: [c.example], {rules}")), 2024),
-        created(route_of("HTTPRoute", "b", &rules), 2025),
+        created(route_of("HTTPRoute", "b", &format!("hostnames: [a.example], {rules}")), 2025),
     );
     let compiled = compiled(&text);
     let listeners = proxy(&compiled);
@@ -235,7 +235,7 @@ fn both_kinds_share_a_listener_and_the_oldest_comes_first() {
         listeners[0].rules.iter().map(|rule| (rule.name.as_str(), rule.hostnames.len())).collect();
     assert_eq!(
         rules,
-        [("grpcroute.default.c.0", 1), ("httproute.default.b.0", 0), ("httproute.default.a.0", 0)]
+        [("grpcroute.default.c.0", 1), ("httproute.default.b.0", 1), ("httproute.default.a.0", 1)]
     );
     assert_eq!(listener(&compiled, "g", 0).1, 3);
 }
