@@ -112,6 +112,11 @@ macro_rules! define {
                 }
             }
 
+            /// How many objects there are of each kind.
+            pub fn counts(&self) -> Vec<(&'static str, usize)> {
+                vec![$((<$spec>::KIND, self.$store.len()),)*]
+            }
+
             /// Removes the object of this kind and name, and says whether it was there.
             pub fn remove(&mut self, kind: &str, key: &Key) -> bool {
                 $(if kind == <$spec>::KIND {

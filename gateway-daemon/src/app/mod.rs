@@ -2,6 +2,7 @@
 //!
 //! Everything here runs on the control runtime, one thread; requests are served by the proxy's own threads.
 
+mod counts;
 mod hash_key;
 mod interface;
 mod node;
@@ -12,6 +13,7 @@ mod writer;
 use std::{
     fs,
     hash::{BuildHasher as _, RandomState},
+    net::SocketAddr,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::Arc,
@@ -23,11 +25,14 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::interface::{Interface, InterfaceError};
-use self::{resolve::Resolver, writer::Writer};
+use self::{
+    resolve::Resolver,
+    writer::{Questions, Writer},
+};
 use crate::{
     admin,
     compile::pool::Pool,
-    l4, l7, net,
+    l4, l7, net, observe,
     record::Record,
     source::{self, Source, files::Loader, kubernetes::Access},
     status::{self, Applied, Election},
@@ -62,6 +67,8 @@ pub struct Options {
     pub nat_ports: Option<RangeInclusive<u16>>,
     /// Threads of the proxy.
     pub workers: Option<usize>,
+    /// Where metrics and health are asked for, if anywhere.
+    pub metrics_address: Option<SocketAddr>,
 }
 
 /// Where resources come from.
@@ -91,6 +98,8 @@ pub fn run(options: Options) -> anyhow::Result<()> {
 async fn serve(options: Options) -> anyhow::Result<()> {
     // The control socket first: it tells whether another daemon uses this state directory.
     let admin = admin::Server::open(&options.state_dir).await?;
+    let monitor = open_monitor(&options).await?;
+    let metrics = Arc::new(observe::Metrics::default());
     let mut record = Record::open(&options.state_dir)?;
     let network = net::Network::open()?;
     let events = net::Events::open()?;
@@ -102,17 +111,21 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         "kernel programs loaded"
     );
     let proxy = l7::Proxy::start(proxy_settings(&options)).context("start the proxy's threads")?;
-    let (source, reporting) = open_source(&options).await?;
+    let (source, reporting) = open_source(&options, &metrics.kubernetes).await?;
+    let leads = reporting.as_ref().map(|reporting| reporting.election.leads());
     let (applied, reporter) = match reporting {
         Some(reporting) => (Some(reporting.applied), Some((reporting.election, reporting.task))),
         None => (None, None),
     };
 
     let (requests, reports) = mpsc::channel(8);
+    let (count_requests, counts) = mpsc::channel(8);
+    let answers = observe::Sources { metrics: Arc::clone(&metrics), counts: count_requests, leads };
+    let _monitor = monitor.map(|monitor| AbortOnDropHandle::new(tokio::spawn(monitor.serve(answers))));
     let resolver = Resolver::start();
-    let mut writer = Writer::new(options, record, kernel, network, proxy, resolver, applied);
+    let mut writer = Writer::new(options, record, kernel, network, proxy, resolver, applied, metrics);
     tokio::select! {
-        result = writer.run(&source, events, reports) => result?,
+        result = writer.run(&source, events, Questions { reports, counts }) => result?,
         () = admin.serve(requests) => {}
     }
     if let Some((election, task)) = reporter {
@@ -120,6 +133,13 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         election.resign().await;
     }
     writer.stop().await
+}
+
+/// Opens the socket for metrics and health, where one is asked for.
+async fn open_monitor(options: &Options) -> anyhow::Result<Option<observe::Server>> {
+    let Some(address) = options.metrics_address else { return Ok(None) };
+    let server = observe::Server::open(address).await;
+    server.map(Some).with_context(|| format!("open --metrics-address {address}"))
 }
 
 /// What writes statuses to an API server.
@@ -130,7 +150,10 @@ struct Reporting {
 }
 
 /// Starts to watch, and where statuses go, to write them.
-async fn open_source(options: &Options) -> anyhow::Result<(Source, Option<Reporting>)> {
+async fn open_source(
+    options: &Options,
+    metrics: &observe::Kubernetes,
+) -> anyhow::Result<(Source, Option<Reporting>)> {
     let (access, pool) = match &options.source {
         SourceOptions::Files(paths) => {
             let files = Loader::new(paths.clone()).remembering(options.state_dir.join(LAST_GOOD));
@@ -141,10 +164,10 @@ async fn open_source(options: &Options) -> anyhow::Result<(Source, Option<Report
     };
     let client = access.client().await?;
     let election = Election::stand(client.clone(), identity());
-    let watch = source::kubernetes::watch(client.clone(), pool.clone(), election.leads());
+    let watch = source::kubernetes::watch(client.clone(), pool.clone(), election.leads(), metrics.clone());
     let (applied, newest) = watch::channel(None);
     let inputs = status::Inputs { applied: newest, observed: watch.observed(), leads: election.leads() };
-    let task = status::start(client, inputs);
+    let task = status::start(client, inputs, metrics.clone());
     Ok((Source::Kubernetes(watch), Some(Reporting { applied, election, task })))
 }
 

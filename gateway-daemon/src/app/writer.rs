@@ -24,9 +24,10 @@ use crate::{
     admin::{ApplyFailure, BindReport, Rejection, Report},
     api::{Resources, Severity},
     compile::{Compiled, Settings, compile},
-    l4::Kernel,
+    l4::{Counters, Kernel},
     l7::Proxy,
     net::{Device, Events, Hops, NetEvent, Network},
+    observe::{Counts, Metrics, Publication},
     record::Record,
     source::{Loaded, Source},
     status::Applied,
@@ -39,13 +40,19 @@ const GATHER: Duration = Duration::from_millis(50);
 /// How often neighbours are confirmed without an event.
 const CONFIRM: Duration = Duration::from_secs(10);
 
+/// What the writer task is asked for while it serves.
+pub(super) struct Questions {
+    pub(super) reports: mpsc::Receiver<oneshot::Sender<Report>>,
+    pub(super) counts: mpsc::Receiver<oneshot::Sender<Counts>>,
+}
+
 /// The writer task's state.
 pub(super) struct Writer {
     pub(super) options: Options,
     pub(super) record: Record,
     pub(super) kernel: Kernel,
     pub(super) network: Network,
-    proxy: Proxy,
+    pub(super) proxy: Proxy,
     resolver: Resolver,
     /// The ways to all backends, as of the last publish.
     pub(super) hops: Hops,
@@ -56,7 +63,7 @@ pub(super) struct Writer {
     /// What the source has; nothing before it has told, and until then nothing on the node is touched.
     loaded: Option<Arc<Loaded>>,
     implicit_class: bool,
-    compiled: Compiled,
+    pub(super) compiled: Compiled,
     generation: u64,
     applied_at: Option<SystemTime>,
     rejected: Option<Rejection>,
@@ -64,6 +71,7 @@ pub(super) struct Writer {
     binds: Vec<BindReport>,
     /// When to try again what failed.
     retry_at: Option<Instant>,
+    metrics: Arc<Metrics>,
     /// Who is told what was applied, if statuses are written anywhere.
     applied: Option<watch::Sender<Option<Arc<Applied>>>>,
 }
@@ -77,6 +85,7 @@ impl Writer {
         proxy: Proxy,
         resolver: Resolver,
         applied: Option<watch::Sender<Option<Arc<Applied>>>>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             options,
@@ -97,6 +106,7 @@ impl Writer {
             failures: Vec::new(),
             binds: Vec::new(),
             retry_at: None,
+            metrics,
             applied,
         }
     }
@@ -106,7 +116,7 @@ impl Writer {
         &mut self,
         source: &Source,
         mut events: Events,
-        mut reports: mpsc::Receiver<oneshot::Sender<Report>>,
+        mut questions: Questions,
     ) -> anyhow::Result<()> {
         let mut hangup = signal(SignalKind::hangup()).context("listen for signals")?;
         let mut stop = Stop::listen()?;
@@ -125,9 +135,12 @@ impl Writer {
                 Some(event) = events.next() => self.network_changed(event, &mut events).await,
                 () = sleep_until(wake) => self.publish().await,
                 _ = confirm.tick() => self.confirm_neighbours().await,
-                Some(request) = reports.recv() => {
+                Some(request) = questions.reports.recv() => {
                     // Whoever asked may be gone.
                     let _ = request.send(self.report());
+                }
+                Some(request) = questions.counts.recv() => {
+                    let _ = request.send(self.counts());
                 }
                 _ = hangup.recv() => {
                     tracing::info!("SIGHUP: reading the configuration again");
@@ -164,6 +177,7 @@ impl Writer {
     /// Ends the proxy gracefully; asked a second time, at once. The kernel path goes on serving, unless everything is
     /// to be taken away.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        self.metrics.set_ready(false);
         tracing::info!("stopping: the proxy finishes its requests");
         let mut stop = Stop::listen()?;
         tokio::select! {
@@ -195,12 +209,19 @@ impl Writer {
             Some(before) if before.faults == faults => Some(before),
             _ => Some(Rejection { at: rfc3339(SystemTime::now()), faults }),
         };
+        let heard = loaded.heard;
         self.loaded = Some(loaded);
-        self.publish().await;
+        self.publish_heard(heard).await;
     }
 
-    /// Compiles, and brings what comes of it everywhere. What fails is in the report and tried again.
+    /// Brings the newest resources into force.
     async fn publish(&mut self) {
+        self.publish_heard(None).await;
+    }
+
+    /// Compiles, and brings what comes of it everywhere. What fails is in the report and tried again. `heard` is when
+    /// it was heard of the change that asks for it.
+    async fn publish_heard(&mut self, heard: Option<Instant>) {
         let Some(loaded) = self.loaded.clone() else { return };
         let started = Instant::now();
         self.failures.clear();
@@ -220,7 +241,9 @@ impl Writer {
             assigned: loaded.assigned.clone(),
             implicit_class: self.implicit_class,
         };
+        let compiling = Instant::now();
         let mut compiled = compile(&loaded.resources, &settings);
+        let compile_time = compiling.elapsed();
         self.resolver.want(compiled.hostnames.clone());
         if self.generation == 0 && !compiled.hostnames.is_empty() {
             // An adopted service must not refuse while its backends' names are looked up.
@@ -244,9 +267,10 @@ impl Writer {
         let failed = !self.failures.is_empty() || !self.binds.is_empty();
         self.retry_at = failed.then(|| Instant::now() + RETRY);
         let changed = self.generation == 0 || compiled.model != self.compiled.model;
+        self.generation += u64::from(changed);
         self.compiled = compiled;
+        self.measure(compile_time, heard);
         if changed {
-            self.generation += 1;
             self.applied_at = Some(SystemTime::now());
             tracing::info!(
                 generation = self.generation,
@@ -258,6 +282,25 @@ impl Writer {
         }
         self.write_status_file();
         self.tell_applied(&loaded.resources);
+    }
+
+    /// Tells the metrics what is served now, and since when it was asked for.
+    fn measure(&self, compile: Duration, heard: Option<Instant>) {
+        let resources = self.loaded.as_ref().map(|loaded| loaded.resources.counts()).unwrap_or_default();
+        let severities =
+            [("error", Severity::Error), ("warning", Severity::Warning), ("note", Severity::Note)];
+        let of = |severity| self.compiled.diagnostics.iter().filter(|said| said.severity == severity).count();
+        self.metrics.published(&Publication {
+            generation: self.generation,
+            compile,
+            heard,
+            resources: &resources,
+            diagnostics: &severities.map(|(name, severity)| (name, of(severity))),
+            failures: self.failures.len() + self.binds.len(),
+        });
+        if self.failures.is_empty() {
+            self.metrics.set_ready(true);
+        }
     }
 
     /// Tells what may be said in statuses now.
@@ -288,11 +331,15 @@ impl Writer {
         self.retry_at.or_else(drained)
     }
 
-    fn report(&self) -> Report {
-        let counters = self.kernel.counters().unwrap_or_else(|error| {
+    pub(super) fn kernel_counters(&self) -> Counters {
+        self.kernel.counters().unwrap_or_else(|error| {
             tracing::error!(%error, "cannot read the kernel's counters");
-            crate::l4::Counters::default()
-        });
+            Counters::default()
+        })
+    }
+
+    fn report(&self) -> Report {
+        let counters = self.kernel_counters();
         let model = &self.compiled.model;
         Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),

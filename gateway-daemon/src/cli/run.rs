@@ -1,6 +1,6 @@
 //! `gatewayd run`.
 
-use std::{fs, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
+use std::{fs, net::SocketAddr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
@@ -68,6 +68,9 @@ pub struct RunArgs {
     /// Threads of the proxy; by default one for each CPU that this process may use.
     #[arg(long, env = "GATEWAYD_WORKERS")]
     workers: Option<usize>,
+    /// Address and port for `/metrics` (Prometheus), `/healthz` and `/readyz`; without it, nothing is opened for them.
+    #[arg(long, env = "GATEWAYD_METRICS_ADDRESS", value_name = "ADDRESS:PORT")]
+    metrics_address: Option<SocketAddr>,
 }
 
 /// `FIRST-LAST`.
@@ -117,5 +120,6 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<()> {
         max_flows: args.max_flows,
         nat_ports: args.nat_ports.map(|range| range.0),
         workers: args.workers,
+        metrics_address: args.metrics_address,
     })
 }

@@ -1,7 +1,18 @@
-//! What the daemon says of itself: the log.
+//! What the daemon says of itself: the log, metrics, whether it is well.
+
+mod counts;
+mod metrics;
+mod process;
+mod server;
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
+
+pub use self::{
+    counts::{Counts, KernelService, ProxyService, bounded},
+    metrics::{Kubernetes, Metrics, Publication, WriteResult},
+    server::{CountRequests, Server, Sources},
+};
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

@@ -4,7 +4,7 @@ pub mod files;
 pub mod kubernetes;
 pub mod yaml;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use tokio::sync::watch;
 
@@ -20,6 +20,8 @@ pub struct Loaded {
     pub resources: Arc<Resources>,
     /// What is to be said about the rest, sorted by place.
     pub faults: Vec<Diagnostic>,
+    /// When the first was heard of the changes that led here.
+    pub heard: Option<Instant>,
     /// Addresses of Gateways, if there is a pool for them.
     pub assigned: Option<Assigned>,
 }

@@ -31,6 +31,7 @@ pub use self::{features::SUPPORTED_FEATURES, lease::Election};
 use crate::{
     api::{Key, served::KINDS},
     compile::status::{Condition, Statuses},
+    observe::{Kubernetes as Metrics, WriteResult},
     source::kubernetes::{Id, Observed, ObservedObjects, discover},
 };
 
@@ -51,6 +52,8 @@ const AT_ONCE: usize = 8;
 const PER_SECOND: u32 = 100;
 /// After a failure, what is left is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// Answers that say that the object is not what it was: it is gone, or somebody else was faster.
+const OUTDATED: [u16; 2] = [404, 409];
 /// How long a patch may take.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -66,15 +69,17 @@ pub struct Inputs {
 }
 
 /// Starts to write statuses, on the current runtime, until the handle is dropped.
-pub fn start(client: Client, inputs: Inputs) -> AbortOnDropHandle<()> {
+pub fn start(client: Client, inputs: Inputs, metrics: Metrics) -> AbortOnDropHandle<()> {
     let budget = Budget { left: PER_SECOND, refilled: Instant::now() };
-    let reporter = Reporter { client, inputs, resources: BTreeMap::new(), written: BTreeMap::new(), budget };
+    let (resources, written) = (BTreeMap::new(), BTreeMap::new());
+    let reporter = Reporter { client, inputs, metrics, resources, written, budget };
     AbortOnDropHandle::new(tokio::spawn(reporter.run()))
 }
 
 struct Reporter {
     client: Client,
     inputs: Inputs,
+    metrics: Metrics,
     /// How the API server calls each kind.
     resources: BTreeMap<&'static str, ApiResource>,
     /// What was written and has not been heard of yet: the version it replaced, and what there is since.
@@ -169,6 +174,11 @@ impl Reporter {
     /// Remembers what was written. Says whether nothing is left to do about it.
     fn take(&mut self, task: Task, result: Result<DynamicObject, Failure>) -> bool {
         let (kind, key) = &task.id;
+        self.metrics.status_sent(match &result {
+            Ok(_) => WriteResult::written,
+            Err(Failure::Refused(error)) if OUTDATED.contains(&error.code) => WriteResult::outdated,
+            Err(_) => WriteResult::failed,
+        });
         match result {
             Ok(object) => {
                 tracing::debug!(kind, %key, "status written");
@@ -187,7 +197,7 @@ impl Reporter {
                 true
             }
             // Somebody else was faster, or it is gone: the source hears of it.
-            Err(Failure::Refused(error)) if [404, 409].contains(&error.code) => {
+            Err(Failure::Refused(error)) if OUTDATED.contains(&error.code) => {
                 self.written.remove(&task.id);
                 true
             }

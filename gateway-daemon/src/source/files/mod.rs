@@ -156,7 +156,7 @@ impl Loader {
         self.owners = owners;
         faults.extend(self.files.values().flat_map(|file| file.faults.iter().cloned()));
         faults.sort();
-        Loaded { resources: Arc::new(resources), faults, assigned: None }
+        Loaded { resources: Arc::new(resources), faults, heard: None, assigned: None }
     }
 }
 

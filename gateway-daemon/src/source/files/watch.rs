@@ -88,36 +88,35 @@ fn run(
     directories: &mut Directories,
     publish: &channel::Sender<Arc<Loaded>>,
 ) {
-    while let Some(forced) = wait(woken, directories) {
-        let (loaded, changed) = load(files, directories);
+    while let Some((forced, heard)) = wait(woken, directories) {
+        let (mut loaded, changed) = load(files, directories);
+        loaded.heard = Some(heard);
         if (changed || forced) && publish.send(Arc::new(loaded)).is_err() {
             return;
         }
     }
 }
 
-/// Waits until there is reason to read and then until it is quiet. Says whether someone asked; nothing at the end.
-fn wait(woken: &mpsc::Receiver<Wake>, directories: &mut Directories) -> Option<bool> {
+/// Waits until there is reason to read and then until it is quiet. Says whether someone asked, and when there was
+/// first a reason; nothing at the end.
+fn wait(woken: &mpsc::Receiver<Wake>, directories: &mut Directories) -> Option<(bool, Instant)> {
     let mut forced = false;
-    let mut deadline = None;
+    let mut heard: Option<Instant> = None;
     loop {
-        let next = match deadline {
+        let next = match heard {
             None => woken.recv().map_err(|_closed| mpsc::RecvTimeoutError::Disconnected),
-            Some(deadline) => {
-                woken.recv_timeout(QUIET.min(Instant::saturating_duration_since(&deadline, Instant::now())))
-            }
+            Some(heard) => woken.recv_timeout(QUIET.min(PATIENCE.saturating_sub(heard.elapsed()))),
         };
         match next {
             Ok(Wake::Changed(event)) if !directories.concerns(&event) => {}
-            Ok(Wake::Changed(_)) => {
-                deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
-            }
+            Ok(Wake::Changed(_)) => heard = heard.or_else(|| Some(Instant::now())),
             Ok(Wake::Reload) => {
                 forced = true;
-                deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+                heard = heard.or_else(|| Some(Instant::now()));
             }
             Ok(Wake::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => return None,
-            Err(mpsc::RecvTimeoutError::Timeout) => return Some(forced),
+            // There is no timeout before something was heard.
+            Err(mpsc::RecvTimeoutError::Timeout) => return heard.map(|heard| (forced, heard)),
         }
     }
 }

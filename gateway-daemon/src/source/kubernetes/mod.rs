@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! follow, one a kind and one a Secret that is referred to
-//!   -> store -> quiet for a moment -> Loaded (resources and who has which address)
+//!   -> store -> what came together -> Loaded (resources and who has which address)
 //!                                  -> observed statuses, for whoever writes them
 //! ```
 //! Nothing is published before every kind was heard of in whole, and nothing is removed because of an error.
@@ -36,13 +36,14 @@ use crate::{
         self, Settings,
         pool::{Assigned, Pool, assign},
     },
+    observe::Kubernetes as Metrics,
     source::Loaded,
 };
 
-/// After a change, resources are published once nothing has happened for so long: changes come in bursts.
-const QUIET: Duration = Duration::from_millis(50);
-/// But after so long they are published anyway.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// So long after a change resources are published, together with what else has changed by then.
+const GATHER: Duration = Duration::from_millis(2);
+/// But not sooner than so long after the last time: changes come in bursts.
+const GAP: Duration = Duration::from_millis(50);
 /// Resources wait for the Secrets that they refer to, but no longer than this.
 const SECRET_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -106,7 +107,7 @@ impl Watch {
 }
 
 /// Starts to watch, on the current runtime. `leads` says whether this node gives addresses to Gateways.
-pub fn watch(client: Client, pool: Pool, leads: watch::Receiver<bool>) -> Watch {
+pub fn watch(client: Client, pool: Pool, leads: watch::Receiver<bool>, metrics: Metrics) -> Watch {
     let (publish, loaded) = watch::channel(Arc::default());
     let (publish_observed, observed) = watch::channel(Arc::default());
     let (tell, hears) = mpsc::channel(1024);
@@ -124,6 +125,8 @@ pub fn watch(client: Client, pool: Pool, leads: watch::Receiver<bool>) -> Watch 
         tell,
         followers,
         wanted_since: BTreeMap::new(),
+        heard: None,
+        metrics,
         given: BTreeMap::new(),
         publish,
         observed: publish_observed,
@@ -143,6 +146,9 @@ struct Source {
     followers: BTreeMap<(&'static str, Option<Key>), AbortOnDropHandle<()>>,
     /// Secrets that are referred to, and since when.
     wanted_since: BTreeMap<Key, Instant>,
+    /// Since when there are changes that were not published.
+    heard: Option<std::time::Instant>,
+    metrics: Metrics,
     /// Addresses that this node gave, whether or not a status has them yet.
     given: BTreeMap<Key, Vec<IpAddr>>,
     publish: watch::Sender<Arc<Loaded>>,
@@ -151,25 +157,29 @@ struct Source {
 
 impl Source {
     async fn run(mut self, mut news_of: mpsc::Receiver<(Scope, Heard)>) {
-        // When to publish, and when at the latest.
-        let mut due: Option<(Instant, Instant)> = None;
+        let mut due: Option<Instant> = None;
+        let mut settled = Instant::now();
         let mut news = Change::default();
         let mut leads = self.leads.clone();
         loop {
-            let now = Instant::now();
             let changed = tokio::select! {
                 Some((scope, heard)) = news_of.recv() => self.take(&scope, heard),
                 Ok(()) = leads.changed() => Change { resources: true, observed: false },
-                () = sleep_until(due.map(|(quiet, last)| quiet.min(last))) => {
-                    due = self.settle(&mut news).map(|next| (next, next));
+                () = sleep_until(due) => {
+                    due = self.settle(&mut news);
+                    settled = Instant::now();
                     Change::default()
                 }
             };
             news.resources |= changed.resources;
             news.observed |= changed.observed;
             if changed != Change::default() {
-                let last = due.map_or(now + PATIENCE, |(_, last)| last);
-                due = Some((now + QUIET, last));
+                let now = Instant::now();
+                let soon = (now + GATHER).max(settled + GAP);
+                due = Some(due.map_or(soon, |due| due.min(soon)));
+            }
+            if changed.resources {
+                self.heard.get_or_insert_with(|| std::time::Instant::now());
             }
         }
     }
@@ -178,6 +188,14 @@ impl Source {
         // The last words about a Secret that nobody refers to any more.
         if scope.only.as_ref().is_some_and(|only| !self.wanted_since.contains_key(only)) {
             return Change::default();
+        }
+        match &heard {
+            Heard::Failed(_) => self.metrics.watch_failed(scope.kind.kind),
+            Heard::Began => {
+                self.metrics.listing(scope.kind.kind);
+                self.metrics.heard();
+            }
+            _ => self.metrics.heard(),
         }
         self.store.take(scope, heard)
     }
@@ -199,7 +217,8 @@ impl Source {
         }
         news.resources = false;
         let assigned = (self.pool != Pool::default()).then(|| self.assign(&gateways));
-        let loaded = Loaded { resources: Arc::clone(&resources), faults: self.store.faults(), assigned };
+        let (resources, faults, heard) = (Arc::clone(&resources), self.store.faults(), self.heard.take());
+        let loaded = Loaded { resources, faults, heard, assigned };
         self.publish.send_replace(Arc::new(loaded));
         None
     }
