@@ -25,10 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::interface::{Interface, InterfaceError};
-use self::{
-    resolve::Resolver,
-    writer::{Questions, Writer},
-};
+use self::writer::{Questions, Writer};
 use crate::{
     admin,
     compile::pool::Pool,
@@ -122,8 +119,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let (count_requests, counts) = mpsc::channel(8);
     let answers = observe::Sources { metrics: Arc::clone(&metrics), counts: count_requests, leads };
     let _monitor = monitor.map(|monitor| AbortOnDropHandle::new(tokio::spawn(monitor.serve(answers))));
-    let resolver = Resolver::start();
-    let mut writer = Writer::new(options, record, kernel, network, proxy, resolver, applied, metrics);
+    let mut writer = Writer::new(options, record, kernel, network, proxy, applied, metrics);
     tokio::select! {
         result = writer.run(&source, events, Questions { reports, counts }) => result?,
         () = admin.serve(requests) => {}

@@ -83,7 +83,6 @@ impl Writer {
         kernel: Kernel,
         network: Network,
         proxy: Proxy,
-        resolver: Resolver,
         applied: Option<watch::Sender<Option<Arc<Applied>>>>,
         metrics: Arc<Metrics>,
     ) -> Self {
@@ -95,7 +94,7 @@ impl Writer {
             hops: Hops::default(),
             attached: Vec::new(),
             proxy,
-            resolver,
+            resolver: Resolver::start(),
             start: Instant::now(),
             loaded: None,
             implicit_class: false,

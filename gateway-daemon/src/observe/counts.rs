@@ -7,7 +7,7 @@ use std::fmt;
 
 use gateway_common::{Count, ServiceCount};
 use prometheus_client::{
-    encoding::{DescriptorEncoder, EncodeLabel, EncodeMetric, LabelSetEncoder},
+    encoding::{DescriptorEncoder, EncodeLabel as _, EncodeMetric as _, LabelSetEncoder},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
 };
 

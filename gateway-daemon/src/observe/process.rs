@@ -4,7 +4,7 @@ use std::{fmt, fs};
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric},
+    encoding::{DescriptorEncoder, EncodeMetric as _},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
 };
 
@@ -47,7 +47,7 @@ struct Usage {
 }
 
 impl Usage {
-    /// From proc_pid_stat(5).
+    /// From `proc_pid_stat(5)`.
     fn read() -> Option<Self> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         // The name in parentheses may have spaces; the fields after it begin with the third.

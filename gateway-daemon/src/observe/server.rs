@@ -84,9 +84,9 @@ async fn serve_connection(stream: TcpStream, sources: &Sources) {
         service_fn(async |request: Request<Incoming>| Ok::<_, Infallible>(answer(&request, sources).await));
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(10));
-    match timeout(CONNECTION_MAX, http.serve_connection(TokioIo::new(stream), service)).await {
-        Ok(Err(error)) => tracing::debug!(%error, "a connection to the metrics address ended early"),
-        Ok(Ok(())) | Err(_) => {}
+    let connection = http.serve_connection(TokioIo::new(stream), service);
+    if let Ok(Err(error)) = timeout(CONNECTION_MAX, connection).await {
+        tracing::debug!(%error, "a connection to the metrics address ended early");
     }
 }
 

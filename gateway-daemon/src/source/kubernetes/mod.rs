@@ -179,7 +179,7 @@ impl Source {
                 due = Some(due.map_or(soon, |due| due.min(soon)));
             }
             if changed.resources {
-                self.heard.get_or_insert_with(|| std::time::Instant::now());
+                self.heard.get_or_insert_with(std::time::Instant::now);
             }
         }
     }
