@@ -1,6 +1,6 @@
 //! The bench itself: the suite's base set runs on it, and it goes without a trace, even when it is killed.
 //!
-//! `cargo xtask conformance` builds the programs that this needs, names them in the environment and runs it.
+//! `cargo xtask test --cluster` builds the programs that this needs, names them in the environment and runs it.
 // Not `required-features`: cargo refuses `--test "*"`, which runs all others, where a test lacks its own.
 #![cfg(feature = "cluster")]
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in a test is the test's")]

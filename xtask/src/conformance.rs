@@ -1,7 +1,7 @@
 //! `conformance`: the official suite of the Gateway API against gatewayd and a real Kubernetes control plane.
 //!
-//! Builds the Go programs that are missing (`programs`), the daemon and the bench, proves the bench by its own test,
-//! then hands over to `gateway-bench conformance`.
+//! Builds the Go programs that are missing (`programs`), the daemon and the bench, then hands over to
+//! `gateway-bench conformance`. `cargo xtask test --cluster` proves the bench itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::programs::{self, Programs};
+use crate::test::CLUSTER;
 use crate::{build, exec};
 
 /// Options of `conformance`.
@@ -27,7 +28,7 @@ pub(crate) struct Options {
     /// Which CRDs of the Gateway API to install.
     #[arg(long, value_enum, default_value = "experimental")]
     channel: Channel,
-    /// Write the list of passing tests instead of comparing with it.
+    /// Correct the list of passing tests by what this run finds, instead of comparing with it.
     #[arg(long)]
     update: bool,
     /// Leave the cluster standing after the suite, until Ctrl-C.
@@ -58,10 +59,6 @@ pub(crate) fn run(options: &Options, root: &Path) -> Result<()> {
         bail!("the bench makes network namespaces and loads kernel programs: run this task as root");
     }
     let mut bench = bench(&options.build, root, "conformance")?;
-    // Whoever asks for one test waits for that one.
-    if options.run_test.is_none() {
-        prove(root)?;
-    }
     bench.arg("--state").arg(exec::target_dir(root).join("conformance")).args(options.channel.flag());
     for profile in &options.profiles {
         bench.args(["--profile", profile]);
@@ -81,19 +78,19 @@ pub(crate) fn run(options: &Options, root: &Path) -> Result<()> {
 
 /// The bench with `task`, everything it needs built: the Go programs, the daemon and itself.
 pub(crate) fn bench(build: &build::Options, root: &Path, task: &str) -> Result<Command> {
-    let go = programs::build(root)?;
+    let go = programs(root)?;
     build::run(build, root)?;
     let mut bench = Command::new(build_bench(build, root)?);
     bench.current_dir(root).arg(task);
     bench.arg("--gatewayd").arg(build::binary(root, build, "gatewayd"));
-    bench.args(flags(&go));
+    bench.envs(go);
     Ok(bench)
 }
 
 /// Builds the bench, which other tasks do not: it brings a Kubernetes client.
 pub(crate) fn build_bench(build: &build::Options, root: &Path) -> Result<PathBuf> {
     let mut cargo = exec::cargo(root);
-    cargo.args(["build", "--quiet", "--package", "gateway-tests", "--features", "cluster"]);
+    cargo.args(["build", "--quiet", "--package", "gateway-tests", "--features", CLUSTER]);
     cargo.args(["--bin", "gateway-bench"]);
     if build.release {
         cargo.arg("--release");
@@ -102,33 +99,12 @@ pub(crate) fn build_bench(build: &build::Options, root: &Path) -> Result<PathBuf
     Ok(build::binary(root, build, "gateway-bench"))
 }
 
-/// The bench's own test: what the suite is to run on is sound, and goes without a trace.
-fn prove(root: &Path) -> Result<()> {
-    let go = programs::build(root)?;
-    let mut test = exec::cargo(root);
-    test.args([
-        "test",
-        "--quiet",
-        "--package",
-        "gateway-tests",
-        "--features",
-        "cluster",
-        "--test",
-        "cluster",
-    ]);
-    test.env("GATEWAYD_BENCH_CONTROL_PLANE", go.control_plane);
-    test.env("GATEWAYD_BENCH_SUITE", go.suite).env("GATEWAYD_BENCH_DNS", go.dns);
-    exec::exec(&mut test)
-}
-
-fn flags(go: &Programs) -> [PathBuf; 6] {
-    let flag = PathBuf::from;
-    [
-        flag("--control-plane"),
-        go.control_plane.clone(),
-        flag("--suite"),
-        go.suite.clone(),
-        flag("--dns"),
-        go.dns.clone(),
-    ]
+/// Where the Go programs are, built if they were not, by the names under which tests look for them.
+pub(crate) fn programs(root: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
+    let Programs { control_plane, suite, dns } = programs::build(root)?;
+    Ok(vec![
+        ("GATEWAYD_BENCH_CONTROL_PLANE", control_plane),
+        ("GATEWAYD_BENCH_SUITE", suite),
+        ("GATEWAYD_BENCH_DNS", dns),
+    ])
 }

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::bpf::Toolchain;
+use crate::test::CLUSTER;
 use crate::{build, exec, setup, tidy};
 
 /// Options of `lint`.
@@ -26,7 +27,9 @@ pub(crate) fn run(options: &Options, root: &Path) -> Result<()> {
     // The daemon embeds the object, so there must be one before the daemon can be checked.
     build::kernel_programs(&toolchain, root)?;
     step("clippy, host");
-    exec::exec(exec::cargo(root).args(["clippy", "--quiet", "--all-targets", "--", "-Dwarnings"]))?;
+    let mut clippy = exec::cargo(root);
+    clippy.args(["clippy", "--quiet", "--all-targets", "--features", CLUSTER]).args(["--", "-Dwarnings"]);
+    exec::exec(&mut clippy)?;
     kernel_clippy(&toolchain, root)?;
     step("licences, bans, sources");
     let mut deny = exec::cargo(root);
@@ -42,6 +45,8 @@ pub(crate) fn run(options: &Options, root: &Path) -> Result<()> {
         "--quiet",
         "--no-deps",
         "--document-private-items",
+        "--features",
+        CLUSTER,
     ]))
 }
 

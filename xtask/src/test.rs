@@ -1,23 +1,30 @@
-//! `test`: builds, then runs every test of the host packages, those that need root included.
+//! `test`: builds, then runs every test of the host packages, those that need root included; with `--cluster`, those
+//! that need a Kubernetes control plane instead.
 
 use std::env;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-use crate::build;
-use crate::exec;
+use crate::{build, conformance, exec};
 
 /// Options of `test`.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// Only tests whose name contains this.
     filter: Option<String>,
+    /// The tests against a real Kubernetes API server, which need Go, in the place of all others.
+    #[arg(long)]
+    cluster: bool,
 }
+
+/// The feature with which gateway-tests has the control plane. What runs on one is in `tests/tests/cluster*.rs`, and
+/// empty without the feature; everything else needs no Go.
+pub(crate) const CLUSTER: &str = "gateway-tests/cluster";
 
 /// Each test of the lab runs a daemon, backends and clients: more at once only makes them wait for one another.
 const MOST_AT_ONCE: usize = 4;
@@ -27,9 +34,13 @@ pub(crate) fn run(options: &Options, root: &Path) -> Result<()> {
         bail!("these tests make network namespaces and load kernel programs: run this task as root");
     }
     let build = build::Options::default();
+    let programs = options.cluster.then(|| conformance::programs(root)).transpose()?;
     build::run(&build, root)?;
     reap(root, &build)?;
-    let ran = all_tests(options, root);
+    let ran = match &programs {
+        Some(programs) => cluster_tests(options, root, programs),
+        None => all_tests(options, root),
+    };
     reap(root, &build)?;
     let (unprivileged, privileged) = ran?;
     println!("ran {unprivileged} tests without and {privileged} with network namespaces or kernel programs");
@@ -40,28 +51,40 @@ pub(crate) fn run(options: &Options, root: &Path) -> Result<()> {
     }
 }
 
+/// Runs the tests on a control plane, one at a time: each has one of its own, and two cores are slow enough for one.
+fn cluster_tests(options: &Options, root: &Path, programs: &[(&str, PathBuf)]) -> Result<(usize, usize)> {
+    let arguments = ["--package", "gateway-tests", "--features", CLUSTER, "--test", "cluster*"];
+    let mut test = cargo_test(options, root, &arguments, 1);
+    Ok((0, counted(test.envs(programs.iter().cloned()), &arguments)?))
+}
+
 /// Runs the tests that any user could run, then those that need root, and counts both.
 ///
 /// The second kind are the integration tests of gateway-tests; all of them, and nothing else.
 fn all_tests(options: &Options, root: &Path) -> Result<(usize, usize)> {
-    let own = ["--package", "gateway-tests"];
-    let first =
-        counted(options, root, &["--exclude", "gateway-ebpf", "--exclude", "gateway-tests", "--workspace"]);
-    let library = counted(options, root, &[own[0], own[1], "--lib", "--bins"]);
-    let privileged = counted(options, root, &[own[0], own[1], "--test", "*"]);
-    // All of them run before the first failure is reported.
+    let first = ["--exclude", "gateway-ebpf", "--exclude", "gateway-tests", "--workspace"];
+    let library = ["--package", "gateway-tests", "--features", CLUSTER, "--lib", "--bins"];
+    let privileged = ["--package", "gateway-tests", "--test", "*"];
+    let threads = thread::available_parallelism().map_or(1, usize::from).clamp(2, MOST_AT_ONCE);
+    let run = |arguments: &[&str]| counted(&mut cargo_test(options, root, arguments, threads), arguments);
+    let (first, library, privileged) = (run(&first), run(&library), run(&privileged));
+    // All of them have run before the first failure is reported.
     Ok((first? + library?, privileged?))
 }
 
-/// Runs `cargo test` with `arguments`, passes its output on and returns how many tests ran.
-fn counted(options: &Options, root: &Path, arguments: &[&str]) -> Result<usize> {
+/// `cargo test` with `arguments`.
+fn cargo_test(options: &Options, root: &Path, arguments: &[&str], threads: usize) -> Command {
     let mut test = exec::cargo(root);
     test.arg("test").arg("--quiet").arg("--no-fail-fast").args(arguments).arg("--");
     test.args(["--format", "pretty"]).args(&options.filter).stdout(Stdio::piped());
     if env::var_os("RUST_TEST_THREADS").is_none() {
-        let threads = thread::available_parallelism().map_or(1, usize::from).clamp(2, MOST_AT_ONCE);
         test.env("RUST_TEST_THREADS", threads.to_string());
     }
+    test
+}
+
+/// Runs `test`, passes its output on and returns how many tests ran.
+fn counted(test: &mut Command, arguments: &[&str]) -> Result<usize> {
     let mut running = test.spawn().context("start cargo test")?;
     let output = running.stdout.take().context("cargo test has no standard output")?;
     let mut ran = 0;

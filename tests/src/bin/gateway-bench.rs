@@ -28,7 +28,7 @@ enum Task {
         stand: StandOptions,
         #[command(flatten)]
         suite: SuiteOptions,
-        /// Write the list of passing tests instead of comparing with it.
+        /// Correct the list of passing tests by what this run finds, instead of comparing with it.
         #[arg(long)]
         update: bool,
         /// Leave the cluster standing after the suite, until Ctrl-C.

@@ -10,7 +10,7 @@
 //! Deployment controller asks for, `daemon` starts gatewayd, `suite` runs the official tests and `outcome` judges
 //! them. Everything is a child of this process and dies with it; what the kernel keeps, the next run removes.
 //!
-//! Not here: how the programs are built, which is `cargo xtask conformance`'s business.
+//! Not here: how the programs are built, which is `cargo xtask`'s business.
 
 mod access;
 mod control_plane;

@@ -1,4 +1,4 @@
-//! Where the programs are that `cargo xtask conformance` built.
+//! Where the Go programs are that `cargo xtask` built.
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,7 @@ impl Programs {
 }
 
 fn there(path: PathBuf) -> Result<PathBuf> {
-    ensure!(Path::new(&path).exists(), "{} is not there: run `cargo xtask conformance`", path.display());
+    ensure!(Path::new(&path).exists(), "{} is not there: run `cargo xtask test --cluster`", path.display());
     Ok(path)
 }
 

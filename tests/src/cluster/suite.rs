@@ -1,6 +1,6 @@
 //! Runs the official suite and reads what it says about each test.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -68,14 +68,11 @@ pub(super) enum Verdict {
 pub(super) struct Results {
     /// By the test's name.
     pub(super) verdicts: BTreeMap<String, Verdict>,
-    /// The last lines of each test, and under the empty name those of the set-up.
-    pub(super) lines: HashMap<String, VecDeque<String>>,
+    /// What was said of each test, and under the empty name of the set-up.
+    pub(super) lines: HashMap<String, String>,
     /// The test that the next lines are about.
     pub(super) current: String,
 }
-
-/// Lines that are shown of a test that failed.
-const LINES_OF_A_FAILURE: usize = 25;
 
 /// The one test function of our Go file; each of the suite's tests is a part of it.
 const ROOT_TEST: &str = "TestConformance";
@@ -163,10 +160,7 @@ impl Results {
             below.split('/').next().unwrap_or("").clone_into(&mut self.current);
         } else {
             let lines = self.lines.entry(self.current.clone()).or_default();
-            if lines.len() == LINES_OF_A_FAILURE {
-                lines.pop_front();
-            }
-            lines.push_back(line.to_owned());
+            lines.extend([line, "\n"]);
         }
         None
     }
@@ -175,9 +169,9 @@ impl Results {
         self.verdicts.values().filter(|found| **found == verdict).count()
     }
 
-    /// The last lines about a test, or about the set-up under the empty name.
-    pub(super) fn lines(&self, name: &str) -> String {
-        self.lines.get(name).into_iter().flatten().flat_map(|line| [line.as_str(), "\n"]).collect()
+    /// What was said of a test, or of the set-up under the empty name.
+    pub(super) fn lines(&self, name: &str) -> &str {
+        self.lines.get(name).map_or("", String::as_str)
     }
 }
 
