@@ -23,7 +23,10 @@ const UNUSABLE_ADDRESS: &str = "198.18.65.1";
 
 /// Seconds that the suite waits for a status before the test fails. Its own are up to three minutes each, which a run
 /// with many failures would add up; the time to consistency, the only one with a limit for conformant runs, stays.
+/// Where pods start or go as well, a busy machine gets more time.
 const STATUS_WITHIN: u32 = 30;
+const PODS_WITHIN: u32 = 90;
+const PODS_TIMEOUTS: [&str; 2] = ["NamespacesMustBeReady", "DeleteTimeout"];
 const STATUS_TIMEOUTS: [&str; 14] = [
     "GatewayMustHaveAddress",
     "GatewayMustHaveCondition",
@@ -74,6 +77,9 @@ pub(super) struct Results {
     pub(super) current: String,
 }
 
+/// The control character that `test2json` goes by.
+const SYNC: char = '\u{16}';
+
 /// The one test function of our Go file; each of the suite's tests is a part of it.
 const ROOT_TEST: &str = "TestConformance";
 
@@ -85,14 +91,16 @@ impl SuiteOptions {
 
     fn flags(&self) -> Vec<String> {
         let profiles = if self.profiles.is_empty() { PROFILES.join(",") } else { self.profiles.join(",") };
-        let timeouts = STATUS_TIMEOUTS.map(|name| format!("{name}:{STATUS_WITHIN}")).join(";");
+        let statuses = STATUS_TIMEOUTS.map(|name| format!("{name}:{STATUS_WITHIN}")).join(";");
+        let pods = PODS_TIMEOUTS.map(|name| format!("{name}:{PODS_WITHIN}")).join(";");
         let mut flags = vec![
-            "-test.v".to_owned(),
+            // In this format each result is told as it comes, not when the whole suite ends.
+            "-test.v=test2json".to_owned(),
             // The bench has no deadline of its own; CI has.
             "-test.timeout=0".to_owned(),
             format!("--gateway-class={GATEWAY_CLASS}"),
             format!("--conformance-profiles={profiles}"),
-            format!("--timeout-config-overrides={timeouts}"),
+            format!("--timeout-config-overrides={statuses};{pods}"),
             format!("--usable-address={USABLE_ADDRESS}"),
             format!("--unusable-address={UNUSABLE_ADDRESS}"),
             "--organization=gatewayd".to_owned(),
@@ -151,6 +159,8 @@ pub(super) async fn run(stand: &Stand<'_>, options: &SuiteOptions) -> Result<(Re
 impl Results {
     /// Takes one line; returns the result that it announces, if it does.
     fn read(&mut self, line: &str) -> Option<(String, Verdict)> {
+        // Marks what the test framework says, in the format for programs.
+        let line = line.strip_prefix(SYNC).unwrap_or(line);
         if let Some((name, verdict)) = announced(line) {
             self.verdicts.insert(name.to_owned(), verdict);
             return Some((name.to_owned(), verdict));
@@ -207,12 +217,12 @@ mod tests {
         for line in [
             "=== RUN   TestConformance",
             "    suite.go:1: Test Setup: Ensuring GatewayClass has been accepted",
-            "=== RUN   TestConformance/One",
+            "\u{16}=== RUN   TestConformance/One",
             "=== RUN   TestConformance/One/part",
             "    one.go:7: wanted 200, got 404",
             "    --- FAIL: TestConformance/One (0.20s)",
             "        --- FAIL: TestConformance/One/part (0.10s)",
-            "    --- PASS: TestConformance/Two (0.00s)",
+            "\u{16}--- PASS: TestConformance/Two (0.00s)",
             "    --- SKIP: TestConformance/Three (0.00s)",
             "--- FAIL: TestConformance (0.30s)",
         ] {
