@@ -20,10 +20,11 @@ use crate::netns::Netns;
 const STARTS_WITHIN: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the bench's objects need: `Deployment`s, `EndpointSlice`s, deletion of namespaces and of what is owned, and the
-/// `default` `ServiceAccount` without which no pod is admitted.
-const CONTROLLERS: &str = "deployment-controller,replicaset-controller,endpointslice-controller,\
-                           namespace-controller,garbage-collector-controller,serviceaccount-controller";
+/// What the bench's objects need: `Deployment`s, `DaemonSet`s, `EndpointSlice`s, deletion of namespaces and of what is
+/// owned, and the `default` `ServiceAccount` without which no pod is admitted.
+const CONTROLLERS: &str = "deployment-controller,replicaset-controller,daemonset-controller,\
+                           endpointslice-controller,namespace-controller,garbage-collector-controller,\
+                           serviceaccount-controller";
 
 /// A control plane that answers.
 pub(super) struct ControlPlane {
