@@ -12,7 +12,7 @@ use core::{arch::asm, ptr::NonNull};
 pub(crate) unsafe fn set_bits(word: NonNull<u32>, bits: u32) {
     // SAFETY: the instruction changes that word alone; the caller says that it is there.
     unsafe {
-        asm!("lock *(u32 *)(r1 + 0) |= w2", in("r1") word.as_ptr(), in("r2") u64::from(bits), options(nostack))
+        asm!("lock *(u32 *)(r1 + 0) |= w2", in("r1") word.as_ptr(), in("r2") u64::from(bits), options(nostack));
     }
 }
 
