@@ -48,8 +48,14 @@ fn model(address: SocketAddr, endpoint: SocketAddr) -> Arc<Model> {
         action: Action::Forward(Arc::clone(&service)),
     };
     let name = ListenerName { namespace: "a".into(), gateway: "b".into(), listener: "c".into() };
-    let listener =
-        Listener { name, hostname: None, certificates: Vec::new(), rules: vec![rule], tunnels: None };
+    let listener = Listener {
+        name,
+        hostname: None,
+        certificates: Vec::new(),
+        clients: None,
+        rules: vec![rule],
+        tunnels: None,
+    };
     Arc::new(Model {
         binds: [(address, Bind { tls: false, listeners: vec![listener] })].into(),
         services: [("a".into(), service)].into(),

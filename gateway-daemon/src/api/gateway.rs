@@ -68,10 +68,69 @@ pub struct Address {
 /// TLS of a Gateway. What is not served yet is only looked for.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct GatewayTls {
-    /// Towards clients: validation of their certificates.
-    pub frontend: Option<serde_json::Value>,
+    /// Towards clients, on all listeners of protocol HTTPS.
+    #[serde(default)]
+    pub frontend: FrontendTls,
     /// Towards backends: the certificate to show them.
     pub backend: Option<serde_json::Value>,
+}
+
+/// TLS towards clients.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FrontendTls {
+    /// On every port that `per_port` does not have.
+    #[serde(default)]
+    pub default: TlsConfig,
+    /// On single ports, instead of `default`.
+    #[serde(default)]
+    pub per_port: Vec<PortTls>,
+}
+
+/// TLS towards clients, on a port.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PortTls {
+    /// The port.
+    pub port: u16,
+    /// What it has.
+    pub tls: TlsConfig,
+}
+
+/// TLS towards clients, on some ports.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct TlsConfig {
+    /// Validation of their certificates; none asks for no certificate.
+    pub validation: Option<FrontendValidation>,
+}
+
+/// How certificates of clients are validated.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FrontendValidation {
+    /// Certificates of those who may issue them; at least one.
+    pub ca_certificate_refs: Vec<CaRef>,
+    /// `AllowValidOnly` when not given, or `AllowInsecureFallback`.
+    pub mode: Option<String>,
+}
+
+impl FrontendValidation {
+    /// Whether clients are let in without a valid certificate as well.
+    pub fn is_insecure(&self) -> bool {
+        self.mode.as_deref() == Some("AllowInsecureFallback")
+    }
+}
+
+/// A reference to an object with certificates of authorities.
+#[derive(Clone, Debug, Deserialize)]
+pub struct CaRef {
+    /// Group; empty for core.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace; none for the one of the object that refers.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
 }
 
 /// For resources made on behalf of a Gateway.

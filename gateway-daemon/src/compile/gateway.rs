@@ -7,12 +7,14 @@ use std::{
 };
 
 use super::{
-    Context, by_age, certificate,
+    Context,
+    authority::{self, Frontend},
+    by_age, certificate,
     class::Class,
     conflict, l4,
     status::{
-        ACCEPTED, ADDRESS_NOT_ASSIGNED, ADDRESS_NOT_USABLE, Condition, GatewayStatus, INVALID,
-        INVALID_PARAMETERS, INVALID_ROUTE_KINDS, LISTENERS_NOT_VALID, ListenerStatus, NO_CONFLICTS,
+        ACCEPTED, ADDRESS_NOT_ASSIGNED, ADDRESS_NOT_USABLE, CONFIGURATION_CHANGED, Condition, GatewayStatus,
+        INVALID, INVALID_PARAMETERS, INVALID_ROUTE_KINDS, LISTENERS_NOT_VALID, ListenerStatus, NO_CONFLICTS,
         PROGRAMMED, Problem, RESOLVED_REFS, Statuses, UNSUPPORTED_ADDRESS, UNSUPPORTED_PROTOCOL,
         UNSUPPORTED_VALUE,
     },
@@ -24,7 +26,7 @@ use crate::{
     },
     model::{
         ListenerName, Model,
-        l7::{self, Action, Certificate, Hostname},
+        l7::{self, Action, Certificate, ClientValidation, Hostname},
     },
 };
 
@@ -57,6 +59,7 @@ pub(super) struct Listener<'a> {
     pub(super) path: String,
     pub(super) protocol: Option<Protocol>,
     certificates: Vec<Certificate>,
+    clients: Option<ClientValidation>,
     pub(super) refused: Option<Problem>,
     pub(super) conflicted: Option<Problem>,
     unresolved: Option<Problem>,
@@ -237,20 +240,17 @@ fn listener<'a>(
             format!("gatewayd has no TLS option {option}: remove it"),
         );
     }
-    if protocol == Some(Protocol::Https) && object.spec.tls.frontend.is_some() {
-        // To serve it without asking for client certificates would open what is meant to be closed.
-        let message =
-            "validation of client certificates is not served yet: remove spec.tls.frontend".to_owned();
-        let problem = Problem::new(UNSUPPORTED_VALUE, message);
-        cx.error(object, "spec.tls.frontend", &problem);
-        refused.get_or_insert(problem);
+    let mut clients = Frontend::default();
+    if protocol == Some(Protocol::Https) {
+        clients = authority::frontend(cx, object, spec.port);
+        refused = refused.or(clients.refused);
     }
     let (kinds, mut unresolved) = kinds(cx, object, &path, spec, protocol);
     let mut certificates = Vec::new();
     if terminates(protocol, spec) {
         let (good, problem) = certificate::certificates(cx, object, &path, spec);
         certificates = good;
-        unresolved = problem.or(unresolved);
+        unresolved = problem.or(clients.unresolved).or(unresolved);
     }
     Listener {
         spec,
@@ -268,6 +268,7 @@ fn listener<'a>(
         path,
         protocol,
         certificates,
+        clients: clients.clients,
         refused,
         conflicted: None,
         unresolved,
@@ -382,6 +383,15 @@ impl Gateway<'_> {
         if programmed == Some(&nothing) {
             cx.error(self.object, "metadata.name", &nothing);
         }
+        if authority::is_insecure(&self.object.spec) {
+            conditions.push(Condition {
+                condition_type: "InsecureFrontendValidationMode",
+                status: true,
+                reason: CONFIGURATION_CHANGED.name,
+                message: "clients are let in without a valid certificate, see spec.tls.frontend".to_owned(),
+                observed_generation: generation,
+            });
+        }
         conditions.push(Condition::new("Programmed", programmed, PROGRAMMED, generation));
         let listeners = self
             .listeners
@@ -415,6 +425,7 @@ impl Listener<'_> {
             name: self.name.clone(),
             hostname: self.hostname.clone(),
             certificates: self.certificates.clone(),
+            clients: self.clients.clone(),
             rules: self.rules.clone(),
             tunnels: (self.protocol == Some(Protocol::Tls)).then(|| l7::Tunnels {
                 terminate: terminates(self.protocol, self.spec),

@@ -8,6 +8,7 @@
 //! Not here: sockets, clocks, files, Kubernetes.
 
 mod attach;
+mod authority;
 mod certificate;
 mod class;
 mod combine;
@@ -34,7 +35,11 @@ use self::{
     status::{Problem, Statuses},
 };
 use crate::{
-    api::{Diagnostic, Key, Kind, Metadata, Object, Resources, Severity, Store, gateway::Gateway},
+    api::{
+        Diagnostic, Key, Kind, Metadata, Object, Resources, Severity, Store,
+        core::{ConfigMap, Secret},
+        gateway::Gateway,
+    },
     model::Model,
 };
 
@@ -105,9 +110,14 @@ pub fn our_gateways<'a>(resources: &'a Resources, settings: &Settings) -> Vec<&'
     by_age(&resources.gateways).into_iter().filter(ours).collect()
 }
 
-/// The Secrets that [`compile`] looks into for these Gateways.
-pub fn secrets(resources: &Resources, gateways: &[&Object<Gateway>]) -> BTreeSet<Key> {
-    gateways.iter().flat_map(|gateway| certificate::secrets(resources, gateway)).collect()
+/// The Secrets and ConfigMaps that [`compile`] looks into for these Gateways, each with its kind.
+pub fn referred(resources: &Resources, gateways: &[&Object<Gateway>]) -> BTreeSet<(&'static str, Key)> {
+    let of = |gateway: &&Object<Gateway>| {
+        let secrets = certificate::secrets(resources, gateway).into_iter().map(|key| (Secret::KIND, key));
+        let maps = authority::config_maps(resources, gateway).into_iter().map(|key| (ConfigMap::KIND, key));
+        secrets.chain(maps).collect::<Vec<_>>()
+    };
+    gateways.iter().flat_map(of).collect()
 }
 
 /// What all parts of a compilation share.

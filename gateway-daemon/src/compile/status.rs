@@ -20,7 +20,7 @@ pub struct Statuses {
 pub struct GatewayStatus {
     /// Addresses it is reached at.
     pub addresses: Vec<IpAddr>,
-    /// Accepted, Programmed.
+    /// Accepted, `InsecureFrontendValidationMode` when true, Programmed.
     pub conditions: Vec<Condition>,
     /// Its listeners, in the order of the spec.
     pub listeners: Vec<ListenerStatus>,
@@ -110,8 +110,11 @@ reasons! {
     ADDRESS_NOT_ASSIGNED "AddressNotAssigned" "address-not-assigned",
     ADDRESS_NOT_USABLE "AddressNotUsable" "address-not-usable",
     BACKEND_NOT_FOUND "BackendNotFound" "backend-not-found",
+    CONFIGURATION_CHANGED "ConfigurationChanged" "insecure-frontend-validation",
     HOSTNAME_CONFLICT "HostnameConflict" "hostname-conflict",
     INVALID "Invalid" "not-programmed",
+    INVALID_CA_CERTIFICATE_KIND "InvalidCACertificateKind" "invalid-ca-certificate-kind",
+    INVALID_CA_CERTIFICATE_REF "InvalidCACertificateRef" "invalid-ca-certificate-ref",
     INVALID_CERTIFICATE_REF "InvalidCertificateRef" "invalid-certificate-ref",
     INVALID_KIND "InvalidKind" "invalid-kind",
     INVALID_PARAMETERS "InvalidParameters" "invalid-parameters",
@@ -121,6 +124,7 @@ reasons! {
     NO_MATCHING_LISTENER_HOSTNAME "NoMatchingListenerHostname" "no-matching-listener-hostname",
     NO_MATCHING_PARENT "NoMatchingParent" "no-matching-parent",
     NOT_ALLOWED_BY_LISTENERS "NotAllowedByListeners" "not-allowed-by-listeners",
+    NO_VALID_CA_CERTIFICATE "NoValidCACertificate" "no-valid-ca-certificate",
     PORT_UNAVAILABLE "PortUnavailable" "port-unavailable",
     PROGRAMMED "Programmed" "programmed",
     PROTOCOL_CONFLICT "ProtocolConflict" "protocol-conflict",

@@ -94,10 +94,10 @@ impl Proxy {
     /// Starts the workers. They serve nothing until the first [`Self::publish`].
     ///
     /// # Errors
-    /// A thread or its runtime cannot be made, or there are no random numbers for TLS.
+    /// A thread or its runtime cannot be made.
     pub fn start(settings: Settings) -> std::io::Result<Self> {
         let count = settings.workers.max(1);
-        let compiler = Compiler::new(count).map_err(std::io::Error::other)?;
+        let compiler = Compiler::new(count);
         let settings = Arc::new(settings);
         let workers = (0..count).map(|index| spawn_worker(index, Arc::clone(&settings)));
         let workers = workers.collect::<Result<_, _>>()?;

@@ -82,7 +82,7 @@ fn destination(connection: &Connection) -> Destination {
     };
     let config = listener.tls.clone();
     let Some(tunnels) = &listener.tunnels else {
-        return config.map_or(Destination::Nobody, Destination::Http);
+        return config.map_or(Destination::Refused(Error::Unusable), Destination::Http);
     };
     let Some(service) = tunnels.fitting(name).next().copied().flatten() else {
         return Destination::Refused(Error::NoRoute);

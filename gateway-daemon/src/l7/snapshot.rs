@@ -102,10 +102,8 @@ pub(crate) struct Compiler {
 }
 
 impl Compiler {
-    /// # Errors
-    /// See [`TlsState::new`].
-    pub(crate) fn new(workers: usize) -> Result<Self, rustls::Error> {
-        Ok(Self { workers, tls: TlsState::new()?, counters: HashMap::new() })
+    pub(crate) fn new(workers: usize) -> Self {
+        Self { workers, tls: TlsState::new(), counters: HashMap::new() }
     }
 
     /// Compiles a model.
@@ -113,20 +111,14 @@ impl Compiler {
         let names: BTreeMap<&str, usize> =
             model.services.keys().enumerate().map(|(index, name)| (name.as_str(), index)).collect();
         let services = model.services.values().map(|service| self.service(service)).collect();
-        let binds = model.binds.iter().filter_map(|(address, bind)| {
-            let compiled = self.bind(bind, &names);
-            compiled
-                .inspect_err(|error| tracing::error!(%address, %error, "listeners left out"))
-                .ok()
-                .map(|bind| (*address, bind))
-        });
+        let binds = model.binds.iter().map(|(address, bind)| (*address, self.bind(bind, &names)));
         let snapshot = Snapshot { binds: binds.collect(), services };
         self.counters.retain(|_, counters| Arc::strong_count(counters) > 1);
         self.tls.forget_unused();
         snapshot
     }
 
-    fn bind(&mut self, bind: &l7::Bind, services: &BTreeMap<&str, usize>) -> Result<Bind, rustls::Error> {
+    fn bind(&mut self, bind: &l7::Bind, services: &BTreeMap<&str, usize>) -> Bind {
         let mut by_hostname = HostMap::default();
         let mut listeners = Vec::with_capacity(bind.listeners.len());
         for (index, listener) in bind.listeners.iter().enumerate() {
@@ -135,11 +127,17 @@ impl Compiler {
             listeners.push(Listener {
                 routes: RouteTable::compile(&listener.rules),
                 rules: listener.rules.iter().map(|rule| compile_rule(rule, services)).collect(),
-                tls: terminates.then(|| self.tls.server_config(listener)).transpose()?,
+                tls: terminates.then(|| self.server_config(listener)).flatten(),
                 tunnels: listener.tunnels.as_ref().map(|tunnels| compile_tunnels(tunnels, services)),
             });
         }
-        Ok(Bind { tls: bind.tls, by_hostname, listeners })
+        Bind { tls: bind.tls, by_hostname, listeners }
+    }
+
+    /// How TLS is ended at a listener; a fault costs this listener only.
+    fn server_config(&mut self, listener: &l7::Listener) -> Option<Arc<ServerConfig>> {
+        let config = self.tls.server_config(listener);
+        config.inspect_err(|error| tracing::error!(listener = %listener.name, %error, "left out")).ok()
     }
 
     fn service(&mut self, service: &l7::Service) -> Service {

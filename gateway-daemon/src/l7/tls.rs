@@ -3,14 +3,18 @@
 use std::{collections::HashMap, sync::Arc};
 
 use rustls::{
-    ServerConfig,
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::{ClientHello, ProducesTickets, ResolvesServerCert, StoresServerSessions},
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _},
+    server::{
+        ClientHello, ProducesTickets, ResolvesServerCert, StoresServerSessions, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
     sign::CertifiedKey,
 };
 
-use crate::model::l7::{Certificate, Listener};
+use crate::model::l7::{Certificate, ClientValidation, Listener};
 
 /// Why a certificate cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +25,70 @@ enum CertificateError {
     Tls(#[from] rustls::Error),
 }
 
+/// Why clients cannot be validated.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TrustError {
+    #[error("not PEM: {0}")]
+    Pem(#[from] rustls::pki_types::pem::Error),
+    #[error("{0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+    #[error("{0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// Who is let in, and the sessions of those who were.
+#[derive(Clone, Debug)]
+struct Trust {
+    verifier: Arc<dyn ClientCertVerifier>,
+    tickets: Arc<dyn ProducesTickets>,
+    sessions: Arc<dyn StoresServerSessions>,
+}
+
+/// Asks clients for a certificate, and lets them in whatever they show.
+#[derive(Debug)]
+struct Lenient(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Lenient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
 /// Chain and key.
 type Pem = (Arc<[u8]>, Arc<[u8]>);
 
@@ -28,28 +96,22 @@ type Pem = (Arc<[u8]>, Arc<[u8]>);
 #[derive(Debug)]
 pub(crate) struct TlsState {
     provider: Arc<CryptoProvider>,
-    tickets: Arc<dyn ProducesTickets>,
-    sessions: Arc<dyn StoresServerSessions>,
+    /// By how clients are validated: a session is not resumed where they are validated otherwise, or by others.
+    trusts: HashMap<Option<ClientValidation>, Trust>,
     keys: HashMap<Pem, Arc<CertifiedKey>>,
 }
 
 impl TlsState {
-    /// # Errors
-    /// No random numbers.
-    pub(crate) fn new() -> Result<Self, rustls::Error> {
-        Ok(Self {
-            provider: Arc::new(ring::default_provider()),
-            tickets: ring::Ticketer::new()?,
-            sessions: rustls::server::ServerSessionMemoryCache::new(4_096),
-            keys: HashMap::new(),
-        })
+    pub(crate) fn new() -> Self {
+        Self { provider: Arc::new(ring::default_provider()), trusts: HashMap::new(), keys: HashMap::new() }
     }
 
     /// How TLS is ended at a listener.
     ///
     /// # Errors
-    /// The provider lacks what TLS 1.2 and 1.3 need.
-    pub(crate) fn server_config(&mut self, listener: &Listener) -> Result<Arc<ServerConfig>, rustls::Error> {
+    /// The provider lacks what TLS 1.2 and 1.3 need, there are no random numbers, or the certificates of authorities
+    /// cannot be used.
+    pub(crate) fn server_config(&mut self, listener: &Listener) -> Result<Arc<ServerConfig>, TrustError> {
         let keys = listener.certificates.iter().filter_map(|certificate| {
             self.key(certificate)
                 .inspect_err(|error| {
@@ -58,21 +120,50 @@ impl TlsState {
                 .ok()
         });
         let keys = Certificates(keys.collect());
+        let trust = self.trust(listener.clients.as_ref())?;
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
-            .with_no_client_auth()
+            .with_client_cert_verifier(Arc::clone(&trust.verifier))
             .with_cert_resolver(Arc::new(keys));
         if listener.tunnels.is_none() {
             config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         }
-        config.ticketer = Arc::clone(&self.tickets);
-        config.session_storage = Arc::clone(&self.sessions);
+        config.ticketer = Arc::clone(&trust.tickets);
+        config.session_storage = Arc::clone(&trust.sessions);
         Ok(Arc::new(config))
     }
 
-    /// Forgets keys that no server configuration has any more.
+    /// Forgets what no server configuration has any more.
     pub(crate) fn forget_unused(&mut self) {
+        self.trusts.retain(|_, trust| Arc::strong_count(&trust.tickets) > 1);
         self.keys.retain(|_, key| Arc::strong_count(key) > 1);
+    }
+
+    fn trust(&mut self, clients: Option<&ClientValidation>) -> Result<Trust, TrustError> {
+        let id = clients.cloned();
+        if let Some(trust) = self.trusts.get(&id) {
+            return Ok(trust.clone());
+        }
+        let trust = Trust {
+            verifier: clients
+                .map_or_else(|| Ok(WebPkiClientVerifier::no_client_auth()), |it| self.verifier(it))?,
+            tickets: ring::Ticketer::new()?,
+            sessions: rustls::server::ServerSessionMemoryCache::new(4_096),
+        };
+        self.trusts.insert(id, trust.clone());
+        Ok(trust)
+    }
+
+    fn verifier(&self, clients: &ClientValidation) -> Result<Arc<dyn ClientCertVerifier>, TrustError> {
+        let mut roots = RootCertStore::empty();
+        for pem in &clients.authorities {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                roots.add(certificate?)?;
+            }
+        }
+        let provider = Arc::clone(&self.provider);
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+        Ok(if clients.insecure { Arc::new(Lenient(verifier)) } else { verifier })
     }
 
     fn key(&mut self, certificate: &Certificate) -> Result<Arc<CertifiedKey>, CertificateError> {

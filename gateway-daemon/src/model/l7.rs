@@ -32,6 +32,8 @@ pub struct Listener {
     pub hostname: Option<Hostname>,
     /// What it shows in TLS handshakes; empty on a listener of protocol HTTP, and where TLS passes through.
     pub certificates: Vec<Certificate>,
+    /// Set where clients are asked for a certificate in TLS handshakes.
+    pub clients: Option<ClientValidation>,
     /// The rules of all attached routes, oldest route first, then by namespace and name, then as written: of two
     /// matches that are equally specific the first one wins.
     pub rules: Vec<Rule>,
@@ -89,6 +91,15 @@ impl fmt::Debug for Certificate {
         // The key must not reach a log.
         f.debug_struct("Certificate").field("chain", &self.chain.len()).finish_non_exhaustive()
     }
+}
+
+/// How the certificates of clients are validated.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct ClientValidation {
+    /// Certificates of those who may issue them, PEM, each checked; never empty.
+    pub authorities: Vec<Arc<[u8]>>,
+    /// Whether clients are let in without a valid certificate as well.
+    pub insecure: bool,
 }
 
 /// One rule of an HTTPRoute or a GRPCRoute, as attached to one listener.

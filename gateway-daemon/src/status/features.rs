@@ -1,12 +1,15 @@
 //! What a GatewayClass says that it can do.
 
 /// Features of the Gateway API that work, by the names that its conformance suite has for them; sorted.
-pub const SUPPORTED_FEATURES: [&str; 28] = [
+pub const SUPPORTED_FEATURES: [&str; 31] = [
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "Gateway",
     "GatewayAddressEmpty",
+    "GatewayFrontendClientCertificateValidation",
+    "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
+    "GatewayHTTPSListenerDetectMisdirectedRequests",
     "GatewayPort8080",
     "GatewayStaticAddresses",
     "HTTPRoute",

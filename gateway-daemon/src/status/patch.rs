@@ -15,7 +15,8 @@ use crate::{
 };
 
 /// Types of the conditions that are ours; others are left alone.
-const GATEWAY_CONDITIONS: [&str; 3] = ["Accepted", "Programmed", "ResolvedRefs"];
+const GATEWAY_CONDITIONS: [&str; 4] =
+    ["Accepted", "InsecureFrontendValidationMode", "Programmed", "ResolvedRefs"];
 const LISTENER_CONDITIONS: [&str; 5] =
     ["Accepted", "Conflicted", "OverlappingTLSConfig", "Programmed", "ResolvedRefs"];
 const CLASS_CONDITIONS: [&str; 2] = ["Accepted", "SupportedVersion"];

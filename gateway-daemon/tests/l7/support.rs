@@ -324,7 +324,7 @@ pub(crate) fn listener(hostname: Option<Hostname>, rules: Vec<Rule>) -> Listener
         gateway: "gateway".into(),
         listener: hostname.as_ref().map_or_else(|| "any".into(), ToString::to_string),
     };
-    Listener { name, hostname, certificates: Vec::new(), rules, tunnels: None }
+    Listener { name, hostname, certificates: Vec::new(), clients: None, rules, tunnels: None }
 }
 
 /// A model with the services of its rules.

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use gateway_daemon::model::l7::{Bind, Certificate, Hostname, Listener};
+use gateway_daemon::model::l7::{Bind, Certificate, ClientValidation, Hostname, Listener};
 use http::Request;
 use rustls::{
     ClientConfig, RootCertStore,
@@ -126,4 +126,93 @@ async fn new_certificate_is_shown_and_open_connections_stay() {
     assert!(soon(proxy.publish(model(binds))).await.is_empty());
     assert!(handshake(address, "a.example", &trusted, &[]).await.is_ok());
     assert!(handshake(address2, "a.example", &trusted, &[]).await.is_err());
+}
+
+/// Someone who issues certificates, and one of them with its key.
+struct Issued {
+    authority: Arc<[u8]>,
+    chain: Vec<CertificateDer<'static>>,
+    key: Vec<u8>,
+}
+
+fn issued() -> Issued {
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = params.self_signed(&authority_key).unwrap();
+    let issuer = rcgen::Issuer::new(params, authority_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["client.example".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+    Issued {
+        authority: Arc::from(authority.pem().into_bytes()),
+        chain: vec![certificate.der().clone()],
+        key: key.serialize_der(),
+    }
+}
+
+/// What a client that shows a certificate gets to read: `Err` when it is not let in.
+async fn ask_as(address: SocketAddr, config: &Arc<ClientConfig>) -> std::io::Result<u16> {
+    let name = ServerName::try_from("a.example").unwrap();
+    let mut stream =
+        soon(TlsConnector::from(Arc::clone(config)).connect(name, connect(address).await)).await?;
+    // In TLS 1.3 a client learns only by reading that it was turned away.
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a.example\r\n\r\n").await?;
+    let mut head = vec![0; 12];
+    soon(tokio::io::AsyncReadExt::read_exact(&mut stream, &mut head)).await?;
+    Ok(String::from_utf8_lossy(&head[9..]).parse().unwrap())
+}
+
+fn client(trusted: &CertificateDer<'static>, shown: Option<&Issued>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    Arc::new(match shown {
+        None => builder.with_no_client_auth(),
+        Some(issued) => {
+            let key = rustls::pki_types::PrivatePkcs8KeyDer::from(issued.key.clone());
+            builder.with_client_auth_cert(issued.chain.clone(), key.into()).unwrap()
+        }
+    })
+}
+
+#[tokio::test]
+async fn clients_are_validated_where_it_is_asked_for() {
+    let backend = Backend::named("a").await;
+    let (own, own_der) = certificate(&["a.example"]);
+    let (ours, theirs) = (issued(), issued());
+    let address = address();
+    let serve = |clients: Option<(&Issued, bool)>| {
+        let rules = vec![rule(vec![path_prefix("/")], to(&backend))];
+        let clients = clients.map(|(issued, insecure)| ClientValidation {
+            authorities: vec![Arc::clone(&issued.authority)],
+            insecure,
+        });
+        let listener = Listener { clients, ..secured(listener(None, rules), &own) };
+        model(vec![(address, Bind { tls: true, listeners: vec![listener] })])
+    };
+    let proxy = serving(settings(), serve(None)).await;
+    let clients = [None, Some(&ours), Some(&theirs)].map(|shown| client(&own_der, shown));
+    // Each asks twice, so that it has a session to resume when somebody else is to be let in.
+    let who = async || {
+        let mut let_in = Vec::new();
+        for config in &clients {
+            let asked = [ask_as(address, config).await, ask_as(address, config).await];
+            let asked = asked.map(|asked| asked.ok());
+            assert_eq!(asked[0], asked[1]);
+            let_in.push(asked[0].is_some());
+        }
+        let_in
+    };
+    assert_eq!(who().await, [true, true, true]);
+    soon(proxy.publish(serve(Some((&ours, false))))).await;
+    assert_eq!(who().await, [false, true, false]);
+    soon(proxy.publish(serve(Some((&theirs, false))))).await;
+    assert_eq!(who().await, [false, false, true]);
+    soon(proxy.publish(serve(Some((&theirs, true))))).await;
+    assert_eq!(who().await, [true, true, true]);
 }

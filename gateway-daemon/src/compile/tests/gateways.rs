@@ -243,19 +243,4 @@ fn a_secret_of_another_namespace_needs_a_grant() {
     assert_eq!(resolved(&grant(", name: s")), "ResolvedRefs=True ResolvedRefs");
 }
 
-#[test]
-fn what_would_be_unsafe_to_ignore_is_refused() {
-    let certificate = rcgen::generate_simple_self_signed(["a.example".to_owned()]).unwrap();
-    let secret = secret("s", &certificate.cert.pem(), &certificate.signing_key.serialize_pem());
-    let gateway_text = gateway_of("g", &[&https("{name: s}"), HTTP.replace("web", "plain").as_str()]);
-    let validated = gateway_text.replace(
-        "listeners:",
-        "tls: {frontend: {default: {validation: {caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]}}}}, listeners:",
-    );
-    let compiled = compiled(&format!("{secret}{validated}"));
-    assert_eq!(listener(&compiled, "g", 0).0[0], "Accepted=False UnsupportedValue");
-    assert_eq!(listener(&compiled, "g", 1).0[0], "Accepted=True Accepted");
-    assert_eq!(proxy(&compiled).len(), 1);
-}
-
 use crate::compile::status::Statuses;

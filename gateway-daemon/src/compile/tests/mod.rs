@@ -7,6 +7,7 @@ mod gateways;
 mod order;
 mod rules;
 mod tls;
+mod validation;
 
 use std::{net::IpAddr, sync::Arc};
 

@@ -1,7 +1,7 @@
 //! Resources from a Kubernetes API server, watched.
 //!
 //! ```text
-//! follow, one a kind and one a Secret that is referred to
+//! follow, one a kind and one a Secret or ConfigMap that is referred to
 //!   -> store -> what came together -> Loaded (resources and who has which address)
 //!                                  -> observed statuses, for whoever writes them
 //! ```
@@ -44,8 +44,8 @@ use crate::{
 const GATHER: Duration = Duration::from_millis(2);
 /// But not sooner than so long after the last time: changes come in bursts.
 const GAP: Duration = Duration::from_millis(50);
-/// Resources wait for the Secrets that they refer to, but no longer than this.
-const SECRET_PATIENCE: Duration = Duration::from_secs(3);
+/// Resources wait for the Secrets and ConfigMaps that they refer to, but no longer than this.
+const REFERRED_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How to reach the API server.
 #[derive(Clone, Debug, Default)]
@@ -144,8 +144,8 @@ struct Source {
     store: Store,
     tell: mpsc::Sender<(Scope, Heard)>,
     followers: BTreeMap<(&'static str, Option<Key>), AbortOnDropHandle<()>>,
-    /// Secrets that are referred to, and since when.
-    wanted_since: BTreeMap<Key, Instant>,
+    /// Secrets and ConfigMaps that are referred to, each by its kind, and since when.
+    wanted_since: BTreeMap<(&'static str, Key), Instant>,
     /// Since when there are changes that were not published.
     heard: Option<std::time::Instant>,
     metrics: Metrics,
@@ -185,8 +185,9 @@ impl Source {
     }
 
     fn take(&mut self, scope: &Scope, heard: Heard) -> Change {
-        // The last words about a Secret that nobody refers to any more.
-        if scope.only.as_ref().is_some_and(|only| !self.wanted_since.contains_key(only)) {
+        // The last words about an object that nobody refers to any more.
+        let unwanted = |only: &Key| !self.wanted_since.contains_key(&(scope.kind.kind, only.clone()));
+        if scope.only.as_ref().is_some_and(unwanted) {
             return Change::default();
         }
         match &heard {
@@ -212,7 +213,7 @@ impl Source {
         }
         let resources: Arc<Resources> = Arc::new(self.store.resources.clone());
         let gateways = compile::our_gateways(&resources, &Settings::default());
-        if let Some(overdue) = self.follow_secrets(&resources, &gateways) {
+        if let Some(overdue) = self.follow_referred(&resources, &gateways) {
             return Some(overdue);
         }
         news.resources = false;
@@ -223,29 +224,30 @@ impl Source {
         None
     }
 
-    /// Follows the Secrets that are referred to and no others. Says when to stop waiting for those that have not been
-    /// heard of.
-    fn follow_secrets(&mut self, resources: &Resources, gateways: &[&Object<Gateway>]) -> Option<Instant> {
-        let wanted = compile::secrets(resources, gateways);
-        let kind = KINDS.iter().find(|kind| kind.kind == "Secret")?;
-        let dropped: Vec<Key> =
-            self.wanted_since.keys().filter(|key| !wanted.contains(key)).cloned().collect();
-        for key in dropped {
-            self.wanted_since.remove(&key);
-            self.followers.remove(&(kind.kind, Some(key.clone())));
-            self.store.forget(kind.kind, &key);
+    /// Follows the Secrets and ConfigMaps that are referred to and no others. Says when to stop waiting for those that
+    /// have not been heard of.
+    fn follow_referred(&mut self, resources: &Resources, gateways: &[&Object<Gateway>]) -> Option<Instant> {
+        let wanted = compile::referred(resources, gateways);
+        let dropped: Vec<(&'static str, Key)> =
+            self.wanted_since.keys().filter(|id| !wanted.contains(id)).cloned().collect();
+        for (kind, key) in dropped {
+            self.store.forget(kind, &key);
+            let id = (kind, key);
+            self.wanted_since.remove(&id);
+            self.followers.remove(&(id.0, Some(id.1)));
         }
         let now = Instant::now();
-        for key in wanted {
-            self.wanted_since.entry(key.clone()).or_insert(now);
+        for (kind, key) in wanted {
+            let Some(kind) = KINDS.iter().find(|served| served.kind == kind) else { continue };
+            self.wanted_since.entry((kind.kind, key.clone())).or_insert(now);
             self.followers.entry((kind.kind, Some(key.clone()))).or_insert_with(|| {
                 let scope = Scope { kind, only: Some(key) };
                 AbortOnDropHandle::new(tokio::spawn(follow(self.client.clone(), scope, self.tell.clone())))
             });
         }
         let waiting =
-            self.wanted_since.iter().filter(|(key, _)| !self.store.is_settled(kind.kind, Some(key)));
-        waiting.map(|(_, since)| *since + SECRET_PATIENCE).filter(|overdue| *overdue > now).max()
+            self.wanted_since.iter().filter(|((kind, key), _)| !self.store.is_settled(kind, Some(key)));
+        waiting.map(|(_, since)| *since + REFERRED_PATIENCE).filter(|overdue| *overdue > now).max()
     }
 
     /// Gives addresses to Gateways, if it is on this node to do so.
