@@ -5,9 +5,11 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
     sign::CertifiedKey,
 };
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::{
     Context,
+    gateway::hostname,
     refs::{Referrer, not_permitted, permitted},
     status::{INVALID_CERTIFICATE_REF, Problem},
 };
@@ -17,7 +19,7 @@ use crate::{
         core::Secret,
         gateway::{Gateway, Listener, SecretRef},
     },
-    model::l7::Certificate,
+    model::l7::{Certificate, Hostname},
 };
 
 /// The certificates of a listener that can be shown, and what is wrong with the first of the others.
@@ -93,9 +95,41 @@ fn read(secret: &Secret) -> Result<Certificate, String> {
     if certificates.is_empty() {
         return Err("has a tls.crt without a certificate".to_owned());
     }
+    check_chain(&certificates)?;
     let private = PrivateKeyDer::from_pem_slice(key)
         .map_err(|error| format!("has a tls.key that is not PEM: {error}"))?;
     CertifiedKey::from_der(certificates, private, &ring::default_provider())
         .map_err(|error| format!("has a tls.crt and tls.key that cannot be used together: {error}"))?;
     Ok(Certificate { chain: chain.into(), key: key.into() })
+}
+
+/// Says where a chain is broken: each certificate must be issued by the one after it.
+fn check_chain(certificates: &[CertificateDer<'_>]) -> Result<(), String> {
+    let parsed: Vec<X509Certificate<'_>> = certificates
+        .iter()
+        .map(|der| X509Certificate::from_der(der).map(|(_, certificate)| certificate))
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("has a tls.crt with a certificate that cannot be read: {error}"))?;
+    let broken = parsed.windows(2).position(|pair| pair[0].issuer().as_raw() != pair[1].subject().as_raw());
+    match broken {
+        None => Ok(()),
+        Some(index) => Err(format!(
+            "has a tls.crt whose chain is broken: certificate {} of it was issued by {}, but after it comes {}",
+            index + 1,
+            parsed[index].issuer(),
+            parsed[index + 1].subject()
+        )),
+    }
+}
+
+/// The names that a certificate is for: those of type DNS among its subjectAltNames.
+pub(super) fn names(certificate: &Certificate) -> Vec<Hostname> {
+    let Some(Ok(der)) = CertificateDer::pem_slice_iter(&certificate.chain).next() else { return Vec::new() };
+    let Ok((_, parsed)) = X509Certificate::from_der(&der) else { return Vec::new() };
+    let Ok(Some(alternatives)) = parsed.subject_alternative_name() else { return Vec::new() };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some(hostname(name)),
+        _ => None,
+    };
+    alternatives.value.general_names.iter().filter_map(name).collect()
 }

@@ -59,9 +59,13 @@ pub(super) struct Listener<'a> {
     pub(super) path: String,
     pub(super) protocol: Option<Protocol>,
     certificates: Vec<Certificate>,
+    /// What the certificates are for.
+    pub(super) certificate_names: Vec<Hostname>,
     clients: Option<ClientValidation>,
     pub(super) refused: Option<Problem>,
     pub(super) conflicted: Option<Problem>,
+    /// With which other listener it may be confused.
+    pub(super) overlapping: Option<Problem>,
     unresolved: Option<Problem>,
 }
 
@@ -147,6 +151,7 @@ fn gateway<'a>(cx: &mut Context<'a>, object: &'a Object<api::Gateway>, class: Cl
     let mut listeners: Vec<Listener<'a>> =
         spec.listeners.iter().enumerate().map(|(index, spec)| listener(cx, object, index, spec)).collect();
     conflict::within_gateway(cx, object, &mut listeners);
+    conflict::overlaps(&mut listeners);
     Gateway { object, listeners, addresses, refused: refused.map(|(_, problem)| problem), unreachable }
 }
 
@@ -267,10 +272,12 @@ fn listener<'a>(
         },
         path,
         protocol,
+        certificate_names: certificates.iter().flat_map(certificate::names).collect(),
         certificates,
         clients: clients.clients,
         refused,
         conflicted: None,
+        overlapping: None,
         unresolved,
     }
 }
@@ -329,16 +336,20 @@ impl Listener<'_> {
         let mut conflicted = Condition::new("Conflicted", self.conflicted.as_ref(), NO_CONFLICTS, generation);
         // This one holds when there is a problem.
         conflicted.status = self.conflicted.is_some();
+        let mut conditions = vec![Condition::new("Accepted", accepted, ACCEPTED, generation), conflicted];
+        if let Some(overlapping) = &self.overlapping {
+            conditions.push(Condition {
+                status: true,
+                ..Condition::new("OverlappingTLSConfig", Some(overlapping), overlapping.reason, generation)
+            });
+        }
+        conditions.push(Condition::new("Programmed", programmed, PROGRAMMED, generation));
+        conditions.push(Condition::new("ResolvedRefs", self.unresolved.as_ref(), RESOLVED_REFS, generation));
         ListenerStatus {
             name: self.spec.name.clone(),
             supported_kinds: self.kinds.clone(),
             attached_routes: self.attached_routes,
-            conditions: vec![
-                Condition::new("Accepted", accepted, ACCEPTED, generation),
-                conflicted,
-                Condition::new("Programmed", programmed, PROGRAMMED, generation),
-                Condition::new("ResolvedRefs", self.unresolved.as_ref(), RESOLVED_REFS, generation),
-            ],
+            conditions,
         }
     }
 }

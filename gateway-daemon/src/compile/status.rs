@@ -35,7 +35,7 @@ pub struct ListenerStatus {
     pub supported_kinds: Vec<RouteKind>,
     /// How many routes are attached and accepted.
     pub attached_routes: usize,
-    /// Accepted, Conflicted, Programmed, ResolvedRefs.
+    /// Accepted, Conflicted, `OverlappingTLSConfig` when true, Programmed, ResolvedRefs.
     pub conditions: Vec<Condition>,
 }
 
@@ -125,6 +125,8 @@ reasons! {
     NO_MATCHING_PARENT "NoMatchingParent" "no-matching-parent",
     NOT_ALLOWED_BY_LISTENERS "NotAllowedByListeners" "not-allowed-by-listeners",
     NO_VALID_CA_CERTIFICATE "NoValidCACertificate" "no-valid-ca-certificate",
+    OVERLAPPING_CERTIFICATES "OverlappingCertificates" "overlapping-certificates",
+    OVERLAPPING_HOSTNAMES "OverlappingHostnames" "overlapping-hostnames",
     PORT_UNAVAILABLE "PortUnavailable" "port-unavailable",
     PROGRAMMED "Programmed" "programmed",
     PROTOCOL_CONFLICT "ProtocolConflict" "protocol-conflict",

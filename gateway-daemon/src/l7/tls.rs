@@ -4,11 +4,12 @@ use std::{collections::HashMap, sync::Arc};
 
 use rustls::{
     DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
-    client::danger::HandshakeSignatureValid,
+    client::{danger::HandshakeSignatureValid, verify_server_name},
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
     server::{
-        ClientHello, ProducesTickets, ResolvesServerCert, StoresServerSessions, WebPkiClientVerifier,
+        ClientHello, ParsedCertificate, ProducesTickets, ResolvesServerCert, StoresServerSessions,
+        WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
     sign::CertifiedKey,
@@ -179,13 +180,26 @@ impl TlsState {
     }
 }
 
-/// Certificates of a listener.
+/// Certificates of a listener, as written.
 #[derive(Debug)]
 struct Certificates(Vec<Arc<CertifiedKey>>);
 
 impl ResolvesServerCert for Certificates {
+    /// The first whose key the client can check and that is for the name it asked for; if none is, the first that it
+    /// can check.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
+        if let ([_, _, ..], Some(name)) = (self.0.as_slice(), hello.server_name())
+            && let Ok(name) = ServerName::try_from(name)
+            && let Some(key) = self.0.iter().filter(fits).find(|key| is_for(key, &name))
+        {
+            return Some(Arc::clone(key));
+        }
         self.0.iter().find(fits).cloned()
     }
+}
+
+fn is_for(key: &CertifiedKey, name: &ServerName<'_>) -> bool {
+    let parsed = key.end_entity_cert().and_then(ParsedCertificate::try_from);
+    parsed.and_then(|parsed| verify_server_name(&parsed, name)).is_ok()
 }

@@ -128,6 +128,27 @@ async fn new_certificate_is_shown_and_open_connections_stay() {
     assert!(handshake(address2, "a.example", &trusted, &[]).await.is_err());
 }
 
+#[tokio::test]
+async fn of_several_certificates_the_one_for_the_name_is_shown() {
+    let ((first, first_der), (second, second_der)) =
+        (certificate(&["a.example"]), certificate(&["b.example", "*.c.example"]));
+    let address = address();
+    let certificates = vec![first, second];
+    let listener = Listener { certificates, ..listener(None, Vec::new()) };
+    let _proxy =
+        serving(settings(), model(vec![(address, Bind { tls: true, listeners: vec![listener] })])).await;
+    let trusted = [&first_der, &second_der];
+    for (name, expected) in
+        [("a.example", &first_der), ("b.example", &second_der), ("x.c.example", &second_der)]
+    {
+        let stream = handshake(address, name, &trusted, &[]).await.unwrap();
+        assert_eq!(shown(&stream), *expected, "{name}");
+    }
+    // For any other name it is the first, which this client does not take.
+    let error = handshake(address, "d.example", &trusted, &[]).await.unwrap_err();
+    assert!(error.to_string().contains("not valid for name"), "{error}");
+}
+
 /// Someone who issues certificates, and one of them with its key.
 struct Issued {
     authority: Arc<[u8]>,
@@ -202,7 +223,7 @@ async fn clients_are_validated_where_it_is_asked_for() {
         let mut let_in = Vec::new();
         for config in &clients {
             let asked = [ask_as(address, config).await, ask_as(address, config).await];
-            let asked = asked.map(|asked| asked.ok());
+            let asked = asked.map(Result::ok);
             assert_eq!(asked[0], asked[1]);
             let_in.push(asked[0].is_some());
         }

@@ -2,6 +2,7 @@
 
 mod attachment;
 mod backends;
+mod certificates;
 mod combined;
 mod gateways;
 mod order;
