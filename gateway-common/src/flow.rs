@@ -1,10 +1,13 @@
-//! `gw_flows4` and `gw_flows6`: which backend a client's flow has.
+//! `gw_flows4` and `gw_flows6`, `gw_opening4` and `gw_opening6`: which backend a client's flow has.
+//!
+//! A flow is in an opening map until both sides were seen to speak, and in the flow map from then on, so that no flood
+//! of first packets can push out what is established.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{Be16, Be32, layout::map_type};
 
-/// Key of `gw_flows4`. The service stands for destination address, port and protocol.
+/// Key of `gw_flows4` and `gw_opening4`. The service stands for destination address, port and protocol.
 ///
 /// # Layout
 /// 12 bytes, align 4; `pad` is zero.
@@ -22,7 +25,7 @@ pub struct FlowKey4 {
 }
 map_type!(FlowKey4, size = 12, offsets = { client: 0, service: 4, port: 8 });
 
-/// Key of `gw_flows6`. The service stands for destination address, port and protocol.
+/// Key of `gw_flows6` and `gw_opening6`. The service stands for destination address, port and protocol.
 ///
 /// # Layout
 /// 24 bytes, align 4; `pad` is zero.
@@ -40,10 +43,10 @@ pub struct FlowKey6 {
 }
 map_type!(FlowKey6, size = 24, offsets = { client: 0, service: 16, port: 20 });
 
-/// Value of `gw_flows4` and `gw_flows6`.
+/// Value of all four maps.
 ///
 /// # Layout
-/// 20 bytes, align 4.
+/// 24 bytes, align 4.
 /// # Ordering
 /// Written by the kernel programs through the looked-up pointer, without a lock: each field is written whole, a lost
 /// update of `seen` costs nothing, and bits of `state` are only ever set, atomically.
@@ -60,12 +63,14 @@ pub struct Flow {
     pub incarnation: Be16,
     /// Source port towards the backend (`nat` mode).
     pub nat_port: Be16,
-    /// Bits of [`tcp_state`]; for UDP only `ANSWERED`.
+    /// Bits of [`tcp_state`]; zero for UDP.
     pub state: u32,
+    /// While a TCP connection opens: what the client must acknowledge, host order; zero before the backend answered.
+    pub expected: u32,
 }
-map_type!(Flow, size = 20, offsets = { backend: 0, seen: 4, checked: 8, incarnation: 12, nat_port: 14, state: 16 });
+map_type!(Flow, size = 24, offsets = { backend: 0, seen: 4, checked: 8, incarnation: 12, nat_port: 14, state: 16, expected: 20 });
 
-/// What has been seen of a connection's beginning and of its end.
+/// What has been seen of a connection's end.
 pub mod tcp_state {
     /// The client sent a FIN.
     pub const CLIENT_FIN: u32 = 1;
@@ -73,10 +78,6 @@ pub mod tcp_state {
     pub const BACKEND_FIN: u32 = 2;
     /// Either sent a RST.
     pub const RESET: u32 = 4;
-
-    /// Both ways were seen: the client answered the backend's handshake (TCP), or the backend the client (UDP). Until
-    /// then it may be nobody's connection, and its entry and its port are soon used again.
-    pub const ANSWERED: u32 = 8;
 
     /// Whether the connection is over: its entry and its port may be used again.
     pub const fn is_closed(state: u32) -> bool {

@@ -14,6 +14,14 @@ pub const FLOWS6: &str = "gw_flows6";
 pub const REPLIES4: &str = "gw_replies4";
 /// IPv6 replies: [`crate::ReplyKey6`] to [`crate::Reply6`]. LRU hash.
 pub const REPLIES6: &str = "gw_replies6";
+/// IPv4 flows that open: [`crate::FlowKey4`] to [`crate::Flow`]. LRU hash.
+pub const OPENING4: &str = "gw_opening4";
+/// IPv6 flows that open: [`crate::FlowKey6`] to [`crate::Flow`]. LRU hash.
+pub const OPENING6: &str = "gw_opening6";
+/// Replies of IPv4 flows that open: [`crate::ReplyKey4`] to [`crate::Reply4`]. LRU hash.
+pub const CLAIMS4: &str = "gw_claims4";
+/// Replies of IPv6 flows that open: [`crate::ReplyKey6`] to [`crate::Reply6`]. LRU hash.
+pub const CLAIMS6: &str = "gw_claims6";
 /// Devices: interface index (`u32`) to [`crate::Device`]. Hash.
 pub const DEVICES: &str = "gw_devices";
 /// Configuration: the one [`crate::Config`]. Array of one.
@@ -26,7 +34,7 @@ pub const SERVICE_STATS: &str = "gw_service_stat";
 pub const BACKEND_STATS: &str = "gw_backend_stat";
 
 /// Every map, in the order in which they are pinned.
-pub const ALL: [&str; 12] = [
+pub const ALL: [&str; 16] = [
     SERVICES,
     TABLES,
     BACKENDS,
@@ -34,6 +42,10 @@ pub const ALL: [&str; 12] = [
     FLOWS6,
     REPLIES4,
     REPLIES6,
+    OPENING4,
+    OPENING6,
+    CLAIMS4,
+    CLAIMS6,
     DEVICES,
     CONFIG,
     COUNTERS,
@@ -50,8 +62,14 @@ pub const MAX_DEVICES: u32 = 4_096;
 /// Entries of each flow and each reply map unless the daemon asks for another number when it creates them.
 pub const DEFAULT_FLOWS: u32 = 262_144;
 
+/// Flows that may be opening at a time, of each family: the newest.
+pub const MAX_OPENING: u32 = 65_536;
+/// NAT ports that flows may hold while they open, of each family: about half of those there are towards one backend,
+/// so that a flood leaves the others to honest clients.
+pub const MAX_CLAIMS: u32 = 16_384;
+
 /// Changes whenever a map's key, value or meaning changes; a daemon does not adopt pins of another layout.
-pub const LAYOUT: u32 = 2;
+pub const LAYOUT: u32 = 3;
 
 /// XDP program: name in the object and in the kernel.
 pub const XDP_PROGRAM: &str = "gw_xdp_ingress";

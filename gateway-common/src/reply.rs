@@ -1,10 +1,11 @@
-//! `gw_replies4` and `gw_replies6`: how a backend's packet becomes the service's answer (`nat` mode).
+//! `gw_replies4` and `gw_replies6`, `gw_claims4` and `gw_claims6`: how a backend's packet becomes the service's answer
+//! (`nat` mode). Claims are of flows that open; no tuple is in both.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{Be16, Be32, layout::map_type};
 
-/// Key of `gw_replies4`: the tuple of a backend's packet. An entry owns its NAT port towards that backend.
+/// Key of `gw_replies4` and `gw_claims4`: the tuple of a backend's packet. An entry owns its NAT port towards that backend.
 ///
 /// # Layout
 /// 16 bytes, align 4; `pad` is zero.
@@ -26,7 +27,7 @@ pub struct ReplyKey4 {
 }
 map_type!(ReplyKey4, size = 16, offsets = { backend: 0, node: 4, backend_port: 8, nat_port: 10, protocol: 12 });
 
-/// Key of `gw_replies6`: the tuple of a backend's packet. An entry owns its NAT port towards that backend.
+/// Key of `gw_replies6` and `gw_claims6`: the tuple of a backend's packet. An entry owns its NAT port towards that backend.
 ///
 /// # Layout
 /// 40 bytes, align 4; `pad` is zero.
@@ -48,7 +49,7 @@ pub struct ReplyKey6 {
 }
 map_type!(ReplyKey6, size = 40, offsets = { backend: 0, node: 16, backend_port: 32, nat_port: 34, protocol: 36 });
 
-/// Value of `gw_replies4`.
+/// Value of `gw_replies4` and `gw_claims4`.
 ///
 /// # Layout
 /// 32 bytes, align 4.
@@ -71,12 +72,12 @@ pub struct Reply4 {
     pub seen: u32,
     /// The service's idle timeout, in ticks.
     pub idle_ticks: u32,
-    /// Bits of [`crate::tcp_state`]; for UDP only `ANSWERED`.
+    /// Bits of [`crate::tcp_state`]; zero for UDP.
     pub state: u32,
 }
 map_type!(Reply4, size = 32, offsets = { client: 0, address: 4, client_port: 8, port: 10, service: 12, backend: 16, seen: 20, idle_ticks: 24, state: 28 });
 
-/// Value of `gw_replies6`.
+/// Value of `gw_replies6` and `gw_claims6`.
 ///
 /// # Layout
 /// 56 bytes, align 4.
@@ -99,7 +100,7 @@ pub struct Reply6 {
     pub seen: u32,
     /// The service's idle timeout, in ticks.
     pub idle_ticks: u32,
-    /// Bits of [`crate::tcp_state`]; for UDP only `ANSWERED`.
+    /// Bits of [`crate::tcp_state`]; zero for UDP.
     pub state: u32,
 }
 map_type!(Reply6, size = 56, offsets = { client: 0, address: 16, client_port: 32, port: 34, service: 36, backend: 40, seen: 44, idle_ticks: 48, state: 52 });

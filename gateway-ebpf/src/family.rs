@@ -93,6 +93,10 @@ pub(crate) trait Family: Copy + 'static {
     fn flow(key: &Self::FlowKey) -> Option<Entry<Flow>>;
     fn insert_flow(key: &Self::FlowKey, flow: &Flow) -> Result<(), InsertError>;
     fn remove_flow(key: &Self::FlowKey);
+    /// A flow that opens.
+    fn opening(key: &Self::FlowKey) -> Option<Entry<Flow>>;
+    fn insert_opening(key: &Self::FlowKey, flow: &Flow) -> Result<(), InsertError>;
+    fn remove_opening(key: &Self::FlowKey);
 
     /// The tuple of a backend's packets to `node`; the NAT port comes later.
     fn reply_key(
@@ -106,6 +110,10 @@ pub(crate) trait Family: Copy + 'static {
     fn reply(key: &Self::ReplyKey) -> Option<Entry<Self::Reply>>;
     fn insert_reply(key: &Self::ReplyKey, reply: &Self::Reply) -> Result<(), InsertError>;
     fn remove_reply(key: &Self::ReplyKey);
+    /// The reply of a flow that opens.
+    fn claim(key: &Self::ReplyKey) -> Option<Entry<Self::Reply>>;
+    fn insert_claim(key: &Self::ReplyKey, reply: &Self::Reply) -> Result<(), InsertError>;
+    fn remove_claim(key: &Self::ReplyKey);
     /// Takes a NAT port for a new flow and enters the way back.
     fn allocate(work: &mut Work<Self>) -> Result<(), Outcome>;
     /// The reply entry for the connection of a client's packet.
@@ -120,7 +128,7 @@ pub(crate) trait Family: Copy + 'static {
     fn add_state(entry: &Entry<Self::Reply>, bits: u32);
     /// Makes the entry this packet's to take away, when it was last seen at `seen` and still is; of several CPUs, one
     /// gets it.
-    fn claim(entry: &Entry<Self::Reply>, seen: u32, now: u32) -> bool;
+    fn seize(entry: &Entry<Self::Reply>, seen: u32, now: u32) -> bool;
 }
 
 /// The map types of both families have the same fields; only the address differs.
@@ -128,7 +136,8 @@ macro_rules! family_maps {
     (
         $flow_key:ident, $flow:ident, $insert_flow:ident, $remove_flow:ident,
         $reply_key:ident, $reply_value:ident, $reply:ident, $insert_reply:ident, $remove_reply:ident,
-        $allocate:ident
+        $opening:ident, $insert_opening:ident, $remove_opening:ident, $claim:ident, $insert_claim:ident,
+        $remove_claim:ident, $allocate:ident
     ) => {
         type FlowKey = $flow_key;
         type ReplyKey = $reply_key;
@@ -152,6 +161,36 @@ macro_rules! family_maps {
         #[inline(always)]
         fn remove_flow(key: &$flow_key) {
             maps::$remove_flow(key);
+        }
+
+        #[inline(always)]
+        fn opening(key: &$flow_key) -> Option<Entry<Flow>> {
+            maps::$opening(key)
+        }
+
+        #[inline(always)]
+        fn insert_opening(key: &$flow_key, flow: &Flow) -> Result<(), InsertError> {
+            maps::$insert_opening(key, flow)
+        }
+
+        #[inline(always)]
+        fn remove_opening(key: &$flow_key) {
+            maps::$remove_opening(key);
+        }
+
+        #[inline(always)]
+        fn claim(key: &$reply_key) -> Option<Entry<$reply_value>> {
+            maps::$claim(key)
+        }
+
+        #[inline(always)]
+        fn insert_claim(key: &$reply_key, reply: &$reply_value) -> Result<(), InsertError> {
+            maps::$insert_claim(key, reply)
+        }
+
+        #[inline(always)]
+        fn remove_claim(key: &$reply_key) {
+            maps::$remove_claim(key);
         }
 
         #[inline(always)]
@@ -236,7 +275,7 @@ macro_rules! family_maps {
         }
 
         #[inline(always)]
-        fn claim(entry: &Entry<$reply_value>, seen: u32, now: u32) -> bool {
+        fn seize(entry: &Entry<$reply_value>, seen: u32, now: u32) -> bool {
             entry.replace_seen(seen, now)
         }
     };
@@ -262,6 +301,12 @@ impl Family for V4 {
         reply4,
         insert_reply4,
         remove_reply4,
+        opening4,
+        insert_opening4,
+        remove_opening4,
+        claim4,
+        insert_claim4,
+        remove_claim4,
         gw_allocate4
     );
 
@@ -400,6 +445,12 @@ impl Family for V6 {
         reply6,
         insert_reply6,
         remove_reply6,
+        opening6,
+        insert_opening6,
+        remove_opening6,
+        claim6,
+        insert_claim6,
+        remove_claim6,
         gw_allocate6
     );
 

@@ -16,6 +16,8 @@ pub(crate) struct Found {
     pub(crate) entry: Option<Entry<Flow>>,
     /// What is remembered; all zero when it begins.
     pub(crate) flow: Flow,
+    /// Whether it still opens.
+    pub(crate) opens: bool,
     /// Whether there is one that is over.
     pub(crate) replaces: bool,
 }
@@ -32,7 +34,13 @@ pub(crate) fn find<F: Family>(
     transport: Transport,
     now: u32,
 ) -> Result<Found, Outcome> {
-    let Some(entry) = F::flow(key) else { return begin_or(headers, transport, false, Outcome::NoFlow) };
+    let (entry, opens) = match F::flow(key) {
+        Some(entry) => (entry, false),
+        None => match F::opening(key) {
+            Some(entry) => (entry, true),
+            None => return begin_or(headers, transport, false, Outcome::NoFlow),
+        },
+    };
     let flow = entry.get();
     if transport.opens() && is_closed(flow.state) {
         return begin_or(headers, transport, true, Outcome::NoFlow);
@@ -43,7 +51,7 @@ pub(crate) fn find<F: Family>(
     if age(now, flow.seen) > service.idle_ticks && is_idle(headers, service, &flow, now) {
         return begin_or(headers, transport, true, Outcome::NoFlow);
     }
-    Ok(Found { entry: Some(entry), flow, replaces: true })
+    Ok(Found { entry: Some(entry), flow, opens, replaces: true })
 }
 
 /// A new flow, where the packet can begin one.
@@ -55,7 +63,11 @@ fn begin_or<F: Family>(
     otherwise: Outcome,
 ) -> Result<Found, Outcome> {
     let begins = headers.protocol != TCP || transport.opens();
-    if begins { Ok(Found { entry: None, flow: Flow::default(), replaces }) } else { Err(otherwise) }
+    if begins {
+        Ok(Found { entry: None, flow: Flow::default(), opens: true, replaces })
+    } else {
+        Err(otherwise)
+    }
 }
 
 /// The backend with this id, when there is one.
@@ -64,7 +76,7 @@ pub(crate) fn backend(id: u32) -> Option<&'static Backend> {
     maps::backend(id).filter(|backend| backend.port.wire() != 0)
 }
 
-/// Remembers a flow that begins, in the place of the one that it `replaces` if there was one.
+/// Remembers a flow that opens, in the place of the one that it `replaces` if there was one.
 #[inline(never)]
 pub(crate) fn begin<F: Family>(
     key: &F::FlowKey,
@@ -80,11 +92,13 @@ pub(crate) fn begin<F: Family>(
         incarnation,
         nat_port,
         state: connection.state,
+        expected: 0,
     };
     if replaces {
         F::remove_flow(key);
+        F::remove_opening(key);
     }
-    match F::insert_flow(key, &flow) {
+    match F::insert_opening(key, &flow) {
         // Another CPU began it meanwhile, with the same backend: both NAT ports lead back to the client.
         Ok(()) | Err(InsertError::Exists) => Ok(()),
         Err(InsertError::Full) => Err(Outcome::MapFull),

@@ -2,7 +2,7 @@
 //! The kernel programs: one data path, entered from XDP and from TC.
 //!
 //! `parse` reads the headers, `service` says whether the packet is ours, `path` carries it: to a backend (`flow`,
-//! `table`, `nat`), back to a client (`nat`), or to an answer of our own (`answer`). `route` asks the kernel for the
+//! `opening`, `table`, `nat`), back to a client (`nat`), or to an answer of our own (`answer`). `route` asks the kernel for the
 //! way out before anything is written, `rewrite` translates, `verdict` counts and leaves.
 //!
 //! Not here: the types in the maps and the arithmetic that the daemon shares (gateway-common).
@@ -32,6 +32,7 @@ mod flow;
 mod kernel;
 mod maps;
 mod nat;
+mod opening;
 mod packet;
 mod parse;
 mod path;

@@ -26,6 +26,8 @@ const SERVICES_MAX: usize = maps::MAX_SERVICES as usize;
 const BACKENDS_MAX: usize = maps::MAX_BACKENDS as usize;
 const DEVICES_MAX: usize = maps::MAX_DEVICES as usize;
 const FLOWS_MAX: usize = maps::DEFAULT_FLOWS as usize;
+const OPENING_MAX: usize = maps::MAX_OPENING as usize;
+const CLAIMS_MAX: usize = maps::MAX_CLAIMS as usize;
 const COUNTERS_MAX: usize = 2 * Outcome::CAPACITY as usize;
 const SLOTS: usize = TABLE_SLOTS as usize;
 
@@ -43,6 +45,14 @@ static FLOWS6: LruHashMap<FlowKey6, Flow, FLOWS_MAX> = LruHashMap::new();
 static REPLIES4: LruHashMap<ReplyKey4, Reply4, FLOWS_MAX> = LruHashMap::new();
 #[btf_map(name = "gw_replies6")]
 static REPLIES6: LruHashMap<ReplyKey6, Reply6, FLOWS_MAX> = LruHashMap::new();
+#[btf_map(name = "gw_opening4")]
+static OPENING4: LruHashMap<FlowKey4, Flow, OPENING_MAX> = LruHashMap::new();
+#[btf_map(name = "gw_opening6")]
+static OPENING6: LruHashMap<FlowKey6, Flow, OPENING_MAX> = LruHashMap::new();
+#[btf_map(name = "gw_claims4")]
+static CLAIMS4: LruHashMap<ReplyKey4, Reply4, CLAIMS_MAX> = LruHashMap::new();
+#[btf_map(name = "gw_claims6")]
+static CLAIMS6: LruHashMap<ReplyKey6, Reply6, CLAIMS_MAX> = LruHashMap::new();
 #[btf_map(name = "gw_devices")]
 static DEVICES: HashMap<u32, Device, DEVICES_MAX> = HashMap::new();
 #[btf_map(name = "gw_config")]
@@ -104,7 +114,7 @@ macro_rules! entry_fields {
         }
     };
 }
-entry_fields!(Flow { set_seen: seen, set_checked: checked });
+entry_fields!(Flow { set_seen: seen, set_checked: checked, set_expected: expected });
 entry_fields!(Reply4 { set_seen: seen });
 entry_fields!(Reply6 { set_seen: seen });
 
@@ -164,6 +174,10 @@ written_map!(FLOWS4, FlowKey4, Flow, flow4, insert_flow4, remove_flow4);
 written_map!(FLOWS6, FlowKey6, Flow, flow6, insert_flow6, remove_flow6);
 written_map!(REPLIES4, ReplyKey4, Reply4, reply4, insert_reply4, remove_reply4);
 written_map!(REPLIES6, ReplyKey6, Reply6, reply6, insert_reply6, remove_reply6);
+written_map!(OPENING4, FlowKey4, Flow, opening4, insert_opening4, remove_opening4);
+written_map!(OPENING6, FlowKey6, Flow, opening6, insert_opening6, remove_opening6);
+written_map!(CLAIMS4, ReplyKey4, Reply4, claim4, insert_claim4, remove_claim4);
+written_map!(CLAIMS6, ReplyKey6, Reply6, claim6, insert_claim6, remove_claim6);
 
 /// This CPU's place to work on an IPv4 packet.
 #[inline(always)]

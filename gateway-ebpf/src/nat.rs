@@ -1,12 +1,9 @@
 //! Source ports towards backends, and the way back that each of them stands for.
 //!
 //! A reply entry owns its port towards its backend: nobody else may use it until the entry is gone, its connection is
-//! over, or it has been idle too long.
+//! over, or it has been idle too long. While the flow opens, the entry is a claim, of which there are few.
 
-use gateway_common::{
-    Be16, Flow, Outcome, TCP,
-    tcp_state::{ANSWERED, is_closed},
-};
+use gateway_common::{Be16, Flow, Outcome, TCP, tcp_state::is_closed};
 
 use crate::{
     family::{Connection, Family, V4, V6},
@@ -24,17 +21,71 @@ const QUARANTINE: u32 = 2;
 /// Ticks for which a datagram may wait for its answer before its port may be another flow's: about 30 seconds.
 const UNANSWERED: u32 = 28;
 
-/// The reply entry of the connection that a backend's packet belongs to.
+/// The reply entry of the connection that a backend's packet belongs to, and whether that still opens; the key is
+/// written.
 #[inline(always)]
-pub(crate) fn find<F: Family>(headers: &Headers<F>) -> Option<Entry<F::Reply>> {
+pub(crate) fn find<F: Family>(
+    headers: &Headers<F>,
+    key: &mut F::ReplyKey,
+) -> Option<(Entry<F::Reply>, bool)> {
     let config = maps::config()?;
     let port = headers.destination_port;
     if port.host().wrapping_sub(config.reply_port_first) >= config.reply_port_count {
         return None;
     }
-    let mut key = F::reply_key(headers.source, headers.destination, headers.source_port, headers.protocol);
-    F::set_nat_port(&mut key, port);
-    F::reply(&key)
+    *key = F::reply_key(headers.source, headers.destination, headers.source_port, headers.protocol);
+    F::set_nat_port(key, port);
+    match F::reply(key) {
+        Some(entry) => Some((entry, false)),
+        None => F::claim(key).map(|entry| (entry, true)),
+    }
+}
+
+/// Whether two reply entries are of one flow.
+#[inline(always)]
+fn are_alike<F: Family>(a: &F::Reply, b: &F::Reply) -> bool {
+    F::client(a) == F::client(b) && F::connection(a).service == F::connection(b).service
+}
+
+/// Whether a port is that of an established flow, and of this one.
+#[inline(always)]
+pub(crate) fn is_established<F: Family>(key: &F::ReplyKey, reply: &F::Reply) -> bool {
+    F::reply(key).is_some_and(|entry| are_alike::<F>(&entry.get(), reply))
+}
+
+/// Refreshes the claim of a flow that opens, or puts it back.
+///
+/// # Errors
+/// `NatPortLost` when the port is another flow's by now.
+#[inline(never)]
+pub(crate) fn hold_claim<F: Family>(key: &F::ReplyKey, reply: &F::Reply) -> Result<(), Outcome> {
+    let Some(entry) = F::claim(key) else {
+        return enter_claim::<F>(key, reply).map_err(|error| match error {
+            InsertError::Exists => Outcome::NatPortLost,
+            InsertError::Full => Outcome::MapFull,
+        });
+    };
+    let held = entry.get();
+    if !are_alike::<F>(&held, reply) {
+        return Err(Outcome::NatPortLost);
+    }
+    F::set_seen(&entry, F::connection(reply).seen);
+    if F::connection(reply).state != 0 {
+        F::add_state(&entry, F::connection(reply).state);
+    }
+    Ok(())
+}
+
+/// Claims a port that no flow has, opening or established.
+#[inline(always)]
+fn enter_claim<F: Family>(key: &F::ReplyKey, reply: &F::Reply) -> Result<(), InsertError> {
+    F::insert_claim(key, reply)?;
+    // A flow is established before its claim is given up, so this sees whoever was quicker.
+    if F::reply(key).is_some() {
+        F::remove_claim(key);
+        return Err(InsertError::Exists);
+    }
+    Ok(())
 }
 
 /// Whether a reply entry is for the flow of a client's packet.
@@ -46,7 +97,7 @@ fn is_for<F: Family>(reply: &F::Reply, headers: &Headers<F>, service: u32) -> bo
 /// When the reply entry of a flow was last used, if it is still the flow's.
 #[inline(always)]
 pub(crate) fn seen<F: Family>(key: &F::ReplyKey, headers: &Headers<F>, service: u32) -> Option<u32> {
-    let reply = F::reply(key)?.get();
+    let reply = F::reply(key).or_else(|| F::claim(key))?.get();
     is_for(&reply, headers, service).then(|| F::connection(&reply).seen)
 }
 
@@ -149,8 +200,8 @@ fn allocate<F: Family>(work: &mut Work<F>) -> Result<(), Outcome> {
     for probe in 0..PROBES {
         F::set_nat_port(key, port(probe));
         // Looking first, because an insertion into a full LRU map evicts before it finds that the key exists.
-        if F::reply(key).is_none() {
-            match F::insert_reply(key, &reply) {
+        if F::reply(key).is_none() && F::claim(key).is_none() {
+            match enter_claim::<F>(key, &reply) {
                 Ok(()) => return Ok(()),
                 Err(InsertError::Full) => return Err(Outcome::MapFull),
                 Err(InsertError::Exists) => {}
@@ -159,7 +210,7 @@ fn allocate<F: Family>(work: &mut Work<F>) -> Result<(), Outcome> {
     }
     for probe in 0..PROBES {
         F::set_nat_port(key, port(probe));
-        if reclaim::<F>(key, headers.protocol, connection.seen) && F::insert_reply(key, &reply).is_ok() {
+        if reclaim::<F>(key, headers.protocol, connection.seen) && enter_claim::<F>(key, &reply).is_ok() {
             return Ok(());
         }
     }
@@ -170,23 +221,31 @@ fn allocate<F: Family>(work: &mut Work<F>) -> Result<(), Outcome> {
 /// whoever inserts first.
 #[inline(always)]
 fn reclaim<F: Family>(key: &F::ReplyKey, protocol: u8, now: u32) -> bool {
-    let Some(entry) = F::reply(key) else { return true };
+    let (entry, opens) = match F::reply(key) {
+        Some(entry) => (entry, false),
+        None => match F::claim(key) {
+            Some(entry) => (entry, true),
+            None => return true,
+        },
+    };
     let reply = F::connection(&entry.get());
-    // Once it is claimed it has just been seen, so that nobody else may have it.
-    let claimed = is_reclaimable(reply, protocol, now) && F::claim(&entry, reply.seen, now);
-    if claimed {
+    // Once it is seized it has just been seen, so that nobody else may have it.
+    let seized = is_reclaimable(reply, opens, protocol, now) && F::seize(&entry, reply.seen, now);
+    if seized && opens {
+        F::remove_claim(key);
+    } else if seized {
         F::remove_reply(key);
     }
-    claimed
+    seized
 }
 
 /// Whether the port of an entry may be given to another flow.
 #[inline(always)]
-const fn is_reclaimable(reply: Connection, protocol: u8, now: u32) -> bool {
+const fn is_reclaimable(reply: Connection, opens: bool, protocol: u8, now: u32) -> bool {
     let age = age(now, reply.seen);
     let rest = if is_closed(reply.state) {
         QUARANTINE
-    } else if reply.state & ANSWERED == 0 {
+    } else if opens {
         if protocol == TCP { QUARANTINE } else { UNANSWERED }
     } else {
         return age > reply.idle_ticks;

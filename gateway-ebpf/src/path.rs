@@ -3,14 +3,14 @@
 //! Whether and how a packet can be sent is decided before a map or the packet is written, so that what XDP leaves to
 //! TC has left no trace.
 
-use gateway_common::{Outcome, Service, TCP, UDP, tcp_state};
+use gateway_common::{Outcome, Service, UDP, tcp_state};
 
 use crate::{
     answer,
     family::{Connection, Family},
     flow,
     kernel::{age, tick},
-    nat,
+    nat, opening,
     packet::Packet,
     parse::{self, Link, Transport, tcp_flags},
     rewrite, route, service, table,
@@ -38,12 +38,12 @@ pub(crate) fn steer<P: Packet, F: Family>(packet: P, link: &Link, work: &mut Wor
 /// Sends a client's packet to the backend of its flow, which may begin here.
 #[inline(never)]
 fn from_client<P: Packet, F: Family>(packet: P, work: &mut Work<F>, service: Service) -> Verdict {
-    let Work { headers, to, reply_key, connection, .. } = work;
+    let Work { headers, to, flow_key, reply_key, connection, .. } = work;
     let transport = parse::transport(packet, headers)?;
     let now = tick();
-    let key = F::flow_key(headers.source, service.id, headers.source_port);
-    let found = match flow::find(headers, &key, service, transport, now) {
-        Err(outcome) => return forget::<P, F>(packet, &key, outcome),
+    *flow_key = F::flow_key(headers.source, service.id, headers.source_port);
+    let found = match flow::find(headers, flow_key, service, transport, now) {
+        Err(outcome) => return forget::<P, F>(packet, flow_key, outcome),
         Ok(found) => found,
     };
     let id = if found.entry.is_some() { found.flow.backend } else { table::choose(headers, service.id) };
@@ -62,24 +62,29 @@ fn from_client<P: Packet, F: Family>(packet: P, work: &mut Work<F>, service: Ser
         backend: id,
         seen: now,
         idle_ticks: service.idle_ticks,
-        state: ends(transport, tcp_state::CLIENT_FIN)
-            | answers(headers.protocol == TCP && !transport.opens()),
+        state: ends(transport, tcp_state::CLIENT_FIN),
     };
     let mut began = true;
     if let Some(entry) = &found.entry {
         F::set_nat_port(reply_key, found.flow.nat_port);
-        match nat::keep(entry, &found.flow, reply_key, headers, connection) {
+        let kept = if found.opens {
+            opening::keep(packet, work, entry, transport.flags)
+        } else {
+            let Work { headers, reply_key, connection, .. } = work;
+            nat::keep(entry, &found.flow, reply_key, headers, connection)
+        };
+        match kept {
             Ok(()) => began = false,
             // Without a connection to break, the same backend by another port will do.
-            Err(Outcome::NatPortLost) if headers.protocol == UDP || transport.opens() => {}
-            Err(outcome) => return forget::<P, F>(packet, &key, outcome),
+            Err(Outcome::NatPortLost) if work.headers.protocol == UDP || transport.opens() => {}
+            Err(outcome) => return forget::<P, F>(packet, &work.flow_key, outcome),
         }
     }
     if began {
         F::allocate(work)?;
-        let Work { to, reply_key, connection, .. } = work;
+        let Work { to, flow_key, reply_key, connection, .. } = work;
         to.ports[0] = F::nat_port(reply_key);
-        flow::begin::<F>(&key, connection, backend.incarnation, to.ports[0], found.replaces)?;
+        flow::begin::<F>(flow_key, connection, backend.incarnation, to.ports[0], found.replaces)?;
     }
     let Work { headers, to, sent, .. } = work;
     rewrite::translate(packet, headers, to)?;
@@ -95,6 +100,7 @@ fn forget<P: Packet, F: Family>(packet: P, key: &F::FlowKey, outcome: Outcome) -
     if matches!(outcome, Outcome::BackendGone | Outcome::NatPortLost) {
         packet.can_answer()?;
         F::remove_flow(key);
+        F::remove_opening(key);
     }
     Err(outcome)
 }
@@ -102,9 +108,12 @@ fn forget<P: Packet, F: Family>(packet: P, key: &F::FlowKey, outcome: Outcome) -
 /// A backend's packet: to the client whose connection it belongs to.
 #[inline(never)]
 fn from_backend<P: Packet, F: Family>(packet: P, work: &mut Work<F>) -> Verdict {
-    let Work { headers, to, sent, .. } = work;
+    let Work { headers, to, reply_key, .. } = work;
     let now = tick();
-    let entry = nat::find(headers).filter(|_| packet.is_for_this_host()).ok_or(Outcome::Foreign)?;
+    let (entry, opens) = nat::find(headers, reply_key).ok_or(Outcome::Foreign)?;
+    if !packet.is_for_this_host() {
+        return Err(Outcome::Foreign);
+    }
     let reply = entry.get();
     let connection = F::connection(&reply);
     if age(now, connection.seen) > connection.idle_ticks {
@@ -116,19 +125,17 @@ fn from_backend<P: Packet, F: Family>(packet: P, work: &mut Work<F>) -> Verdict 
     to.ports = [port, client_port];
     let mut way = P::Way::default();
     route::find(packet, headers, transport.length, &to.addresses, &mut way)?;
-    let ends = ends(transport, tcp_state::BACKEND_FIN) | answers(headers.protocol == UDP);
+    if opens {
+        opening::note_reply(packet, work, &entry, transport.flags)?;
+    }
+    let Work { headers, to, sent, .. } = work;
+    let ends = ends(transport, tcp_state::BACKEND_FIN);
     nat::note_reply::<F>(&entry, &reply, headers.destination_port, ends, now);
     rewrite::translate(packet, headers, to)?;
     let code = packet.send(headers.tags, &way)?;
     let Connection { service, backend, .. } = connection;
     *sent = Sent { code, outcome: Outcome::Replied, service, backend, flows: 0 };
     Ok(())
-}
-
-/// The bit of a packet that shows that both sides speak.
-#[inline(always)]
-const fn answers(does: bool) -> u32 {
-    if does { tcp_state::ANSWERED } else { 0 }
 }
 
 /// What a packet adds to the state of its connection; `fin` is the sender's bit.

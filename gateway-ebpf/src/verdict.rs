@@ -43,6 +43,8 @@ pub(crate) struct Work<F: Family> {
     pub(crate) headers: Headers<F>,
     pub(crate) to: Translation<F>,
     pub(crate) sent: Sent,
+    /// The client's flow.
+    pub(crate) flow_key: F::FlowKey,
     /// The tuple of the backend's packets, and what is remembered of them.
     pub(crate) reply_key: F::ReplyKey,
     pub(crate) connection: Connection,

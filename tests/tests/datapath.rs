@@ -13,6 +13,8 @@ mod forward;
 mod layout;
 #[path = "cases/nat.rs"]
 mod nat;
+#[path = "cases/opening.rs"]
+mod opening;
 #[path = "cases/route.rs"]
 mod route;
 #[path = "cases/row.rs"]

@@ -58,8 +58,8 @@ pub struct RunArgs {
     /// Seconds that flows of a removed backend may live on, and that the proxy waits for requests when it stops.
     #[arg(long, env = "GATEWAYD_DRAIN_TIMEOUT", value_name = "SECONDS", default_value_t = 300)]
     drain_timeout: u32,
-    /// Flows of each address family that the kernel remembers: 130 bytes each for IPv4, 190 for IPv6. Takes effect
-    /// when maps are made, that is, not while an earlier daemon's are adopted.
+    /// Established flows of each address family that the kernel remembers: 130 bytes each for IPv4, 190 for IPv6, and
+    /// 16 MB for those that open. Takes effect when maps are made, that is, not while an earlier daemon's are adopted.
     #[arg(long, env = "GATEWAYD_MAX_FLOWS", default_value_t = gateway_common::maps::DEFAULT_FLOWS)]
     max_flows: u32,
     /// Source ports towards backends, outside `net.ipv4.ip_local_port_range`; by default the widest such range.

@@ -10,8 +10,8 @@ use gateway_common::{
     Backend, Config, Count, Device, Flow, FlowKey4, FlowKey6, Reply4, Reply6, ReplyKey4, ReplyKey6, Service,
     ServiceCount, ServiceKey,
     maps::{
-        ALL, BACKEND_STATS, BACKENDS, CONFIG, COUNTERS, DEVICES, FLOWS4, FLOWS6, LAYOUT, REPLIES4, REPLIES6,
-        SERVICE_STATS, SERVICES, TABLES,
+        ALL, BACKEND_STATS, BACKENDS, CLAIMS4, CLAIMS6, CONFIG, COUNTERS, DEVICES, FLOWS4, FLOWS6, LAYOUT,
+        OPENING4, OPENING6, REPLIES4, REPLIES6, SERVICE_STATS, SERVICES, TABLES,
     },
 };
 use rustix::{
@@ -125,10 +125,10 @@ fn sizes(map: &str) -> (usize, usize) {
     match map {
         SERVICES => of::<ServiceKey, Service>(),
         BACKENDS => of::<u32, Backend>(),
-        FLOWS4 => of::<FlowKey4, Flow>(),
-        FLOWS6 => of::<FlowKey6, Flow>(),
-        REPLIES4 => of::<ReplyKey4, Reply4>(),
-        REPLIES6 => of::<ReplyKey6, Reply6>(),
+        FLOWS4 | OPENING4 => of::<FlowKey4, Flow>(),
+        FLOWS6 | OPENING6 => of::<FlowKey6, Flow>(),
+        REPLIES4 | CLAIMS4 => of::<ReplyKey4, Reply4>(),
+        REPLIES6 | CLAIMS6 => of::<ReplyKey6, Reply6>(),
         DEVICES => of::<u32, Device>(),
         CONFIG => of::<u32, Config>(),
         COUNTERS => of::<u32, Count>(),

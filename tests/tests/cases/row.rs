@@ -86,8 +86,17 @@ pub(crate) fn one_backend(world: &mut World, protocol: u8) -> Result<()> {
     Ok(())
 }
 
-/// A flow of the client that is there already, for both families; `change` makes it what the row needs.
+/// An established flow of the client, for both families; `change` makes it what the row needs.
 pub(crate) fn known_flow(world: &mut World, change: impl Fn(&mut Flow)) -> Result<()> {
+    flow_in(world, [maps::FLOWS4, maps::FLOWS6], change)
+}
+
+/// A flow of the client that opens.
+pub(crate) fn known_opening(world: &mut World, change: impl Fn(&mut Flow)) -> Result<()> {
+    flow_in(world, [maps::OPENING4, maps::OPENING6], change)
+}
+
+fn flow_in(world: &mut World, names: [&str; 2], change: impl Fn(&mut Flow)) -> Result<()> {
     for side in [V4, V6] {
         let mut flow = Flow {
             backend: side.id,
@@ -96,17 +105,18 @@ pub(crate) fn known_flow(world: &mut World, change: impl Fn(&mut Flow)) -> Resul
             incarnation: Be16::new(1),
             nat_port: Be16::new(NAT_PORT),
             state: 0,
+            expected: 0,
         };
         change(&mut flow);
         let (service, port) = (SERVICE + side.id, Be16::new(50_000));
         match address(side.client) {
             Words::V4(client) => {
                 let key = FlowKey4 { client, service, port, pad: 0 };
-                world.entries::<FlowKey4, Flow>(maps::FLOWS4)?.insert(key, flow, 0)?;
+                world.entries::<FlowKey4, Flow>(names[0])?.insert(key, flow, 0)?;
             }
             Words::V6(client) => {
                 let key = FlowKey6 { client, service, port, pad: 0 };
-                world.entries::<FlowKey6, Flow>(maps::FLOWS6)?.insert(key, flow, 0)?;
+                world.entries::<FlowKey6, Flow>(names[1])?.insert(key, flow, 0)?;
             }
         }
     }
@@ -119,16 +129,19 @@ pub(crate) struct Known {
     pub(crate) nat_port: u16,
     pub(crate) age: u32,
     pub(crate) state: u32,
+    /// Whether its flow still opens.
+    pub(crate) opens: bool,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { client_port: 50_000, nat_port: NAT_PORT, age: 0, state: 0 }
+        Self { client_port: 50_000, nat_port: NAT_PORT, age: 0, state: 0, opens: false }
     }
 }
 
 /// A reply entry that is there already, for both families.
 pub(crate) fn known_reply(world: &mut World, protocol: u8, known: &Known) -> Result<()> {
+    let names = if known.opens { [maps::CLAIMS4, maps::CLAIMS6] } else { [maps::REPLIES4, maps::REPLIES6] };
     for side in [V4, V6] {
         let (client_port, port) = (Be16::new(known.client_port), Be16::new(80));
         let (backend_port, nat_port) = (Be16::new(8080), Be16::new(known.nat_port));
@@ -148,7 +161,7 @@ pub(crate) fn known_reply(world: &mut World, protocol: u8, known: &Known) -> Res
                     idle_ticks,
                     state,
                 };
-                world.entries::<ReplyKey4, Reply4>(maps::REPLIES4)?.insert(key, reply, 0)?;
+                world.entries::<ReplyKey4, Reply4>(names[0])?.insert(key, reply, 0)?;
             }
             [Words::V6(client), Words::V6(address), Words::V6(backend), Words::V6(node)] => {
                 let key = ReplyKey6 { backend, node, backend_port, nat_port, protocol, pad: [0; 3] };
@@ -163,12 +176,32 @@ pub(crate) fn known_reply(world: &mut World, protocol: u8, known: &Known) -> Res
                     idle_ticks,
                     state,
                 };
-                world.entries::<ReplyKey6, Reply6>(maps::REPLIES6)?.insert(key, reply, 0)?;
+                world.entries::<ReplyKey6, Reply6>(names[1])?.insert(key, reply, 0)?;
             }
             _ => panic!("a side of two families"),
         }
     }
     Ok(())
+}
+
+/// Entries of IPv4: of flows that open and their claims, of established ones and their replies.
+pub(crate) fn entries4(world: &mut World) -> Result<[usize; 4]> {
+    Ok([
+        world.entries::<FlowKey4, Flow>(maps::OPENING4)?.keys().count(),
+        world.entries::<ReplyKey4, Reply4>(maps::CLAIMS4)?.keys().count(),
+        world.entries::<FlowKey4, Flow>(maps::FLOWS4)?.keys().count(),
+        world.entries::<ReplyKey4, Reply4>(maps::REPLIES4)?.keys().count(),
+    ])
+}
+
+/// Entries of IPv6, as [`entries4`].
+pub(crate) fn entries6(world: &mut World) -> Result<[usize; 4]> {
+    Ok([
+        world.entries::<FlowKey6, Flow>(maps::OPENING6)?.keys().count(),
+        world.entries::<ReplyKey6, Reply6>(maps::CLAIMS6)?.keys().count(),
+        world.entries::<FlowKey6, Flow>(maps::FLOWS6)?.keys().count(),
+        world.entries::<ReplyKey6, Reply6>(maps::REPLIES6)?.keys().count(),
+    ])
 }
 
 enum Words {
