@@ -8,6 +8,7 @@ pub mod cli;
 pub mod compile;
 pub mod l4;
 pub mod l7;
+pub mod members;
 pub mod migrate;
 pub mod model;
 pub mod net;

@@ -55,6 +55,8 @@ pub(crate) fn run(options: &Options, root: &Path) -> Result<()> {
 fn cluster_tests(options: &Options, root: &Path, programs: &[(&str, PathBuf)]) -> Result<(usize, usize)> {
     let arguments = ["--package", "gateway-tests", "--features", CLUSTER, "--test", "cluster*"];
     let mut test = cargo_test(options, root, &arguments, 1);
+    // They measure, and tell what they found.
+    test.arg("--show-output");
     Ok((0, counted(test.envs(programs.iter().cloned()), &arguments)?))
 }
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 pub use client::fetch;
 pub use report::{
-    ApplyFailure, BackendReport, BindReport, DeviceReport, FaultReport, L4ServiceReport, L7BackendReport,
-    L7ServiceReport, ListenerReport, Rejection, Report,
+    AddressReport, ApplyFailure, BackendReport, BindReport, DeviceReport, FaultReport, L4ServiceReport,
+    L7BackendReport, L7ServiceReport, ListenerReport, Rejection, Report,
 };
 pub use server::{ReportRequests, Server, ServerError};
 

@@ -30,6 +30,9 @@ pub struct Report {
     pub services: Vec<L4ServiceReport>,
     /// Services of the proxy.
     pub http_services: Vec<L7ServiceReport>,
+    /// Addresses of Gateways.
+    #[serde(default)]
+    pub addresses: Vec<AddressReport>,
     /// Network devices with our programs.
     pub devices: Vec<DeviceReport>,
     /// Packets by entry (`xdp`, `tc`) and outcome.
@@ -70,6 +73,18 @@ pub struct ApplyFailure {
     pub what: String,
     /// Why it failed.
     pub error: String,
+}
+
+/// An address of a Gateway.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressReport {
+    /// The address.
+    pub address: IpAddr,
+    /// Which of several nodes has it, if one at a time does.
+    pub node: Option<String>,
+    /// Whether this node has it.
+    pub here: bool,
 }
 
 /// One listener of a Gateway.

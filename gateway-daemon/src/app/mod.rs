@@ -25,11 +25,13 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::interface::{Interface, InterfaceError};
-use self::writer::{Questions, Writer};
+use self::writer::{Cluster, Questions, Writer};
 use crate::{
     admin,
     compile::pool::Pool,
-    l4, l7, net, observe,
+    l4, l7,
+    members::{Membership, Node},
+    net, observe,
     record::Record,
     source::{self, Source, files::Loader, kubernetes::Access},
     status::{self, Applied, Election},
@@ -52,6 +54,8 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Where kernel objects are pinned.
     pub pin_dir: PathBuf,
+    /// Who is told where the addresses of Gateways are.
+    pub announce: Announce,
     /// Whether rules with the same backends share a service.
     pub combined_services: bool,
     /// Whether SIGTERM takes everything off the node.
@@ -68,6 +72,16 @@ pub struct Options {
     pub metrics_address: Option<SocketAddr>,
 }
 
+/// Who is told where the addresses of Gateways are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub enum Announce {
+    /// The neighbours on the link of the first interface, by ARP and Neighbour Discovery. Of several nodes one has an
+    /// address at a time.
+    L2,
+    /// Nobody: a router sends to the nodes (BGP, ECMP, static routes), and every node has every address.
+    None,
+}
+
 /// Where resources come from.
 #[derive(Clone, Debug)]
 pub enum SourceOptions {
@@ -79,6 +93,8 @@ pub enum SourceOptions {
         access: Access,
         /// Addresses for Gateways; empty for those of the node.
         pool: Pool,
+        /// This node among the others.
+        node: Node,
     },
 }
 
@@ -110,8 +126,12 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let proxy = l7::Proxy::start(proxy_settings(&options)).context("start the proxy's threads")?;
     let (source, reporting) = open_source(&options, &metrics.kubernetes).await?;
     let leads = reporting.as_ref().map(|reporting| reporting.election.leads());
-    let (applied, reporter) = match reporting {
-        Some(reporting) => (Some(reporting.applied), Some((reporting.election, reporting.task))),
+    let cleanup_on_exit = options.cleanup_on_exit;
+    let (cluster, reporter) = match reporting {
+        Some(Reporting { applied, election, task, membership }) => {
+            let (members, serving) = (membership.members(), membership.serving());
+            (Some(Cluster { applied, members, serving }), Some((election, task, membership)))
+        }
         None => (None, None),
     };
 
@@ -119,14 +139,19 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let (count_requests, counts) = mpsc::channel(8);
     let answers = observe::Sources { metrics: Arc::clone(&metrics), counts: count_requests, leads };
     let _monitor = monitor.map(|monitor| AbortOnDropHandle::new(tokio::spawn(monitor.serve(answers))));
-    let mut writer = Writer::new(options, record, kernel, network, proxy, applied, metrics);
+    let mut writer = Writer::new(options, record, kernel, network, proxy, cluster, metrics);
     tokio::select! {
         result = writer.run(&source, events, Questions { reports, counts }) => result?,
         () = admin.serve(requests) => {}
     }
-    if let Some((election, task)) = reporter {
+    if let Some((election, task, membership)) = reporter {
         drop(task);
         election.resign().await;
+        // What stays in the kernel goes on serving, and the next daemon of this node is expected before its Lease
+        // runs out: addresses that moved meanwhile would break every flow.
+        if cleanup_on_exit {
+            membership.leave().await;
+        }
     }
     writer.stop().await
 }
@@ -143,6 +168,7 @@ struct Reporting {
     applied: watch::Sender<Option<Arc<Applied>>>,
     election: Election,
     task: AbortOnDropHandle<()>,
+    membership: Membership,
 }
 
 /// Starts to watch, and where statuses go, to write them.
@@ -150,29 +176,29 @@ async fn open_source(
     options: &Options,
     metrics: &observe::Kubernetes,
 ) -> anyhow::Result<(Source, Option<Reporting>)> {
-    let (access, pool) = match &options.source {
+    let (access, pool, node) = match &options.source {
         SourceOptions::Files(paths) => {
             let files = Loader::new(paths.clone()).remembering(options.state_dir.join(LAST_GOOD));
             let watch = source::files::watch(files).context("watch the configuration")?;
             return Ok((Source::Files(watch), None));
         }
-        SourceOptions::Kubernetes { access, pool } => (access, pool),
+        SourceOptions::Kubernetes { access, pool, node } => (access, pool, node),
     };
     let client = access.client().await?;
-    let election = Election::stand(client.clone(), identity());
+    let election = Election::stand(client.clone(), identity(&node.name));
     let watch = source::kubernetes::watch(client.clone(), pool.clone(), election.leads(), metrics.clone());
     let (applied, newest) = watch::channel(None);
     let inputs = status::Inputs { applied: newest, observed: watch.observed(), leads: election.leads() };
+    let membership = Membership::join(client.clone(), node.clone());
     let task = status::start(client, inputs, metrics.clone());
-    Ok((Source::Kubernetes(watch), Some(Reporting { applied, election, task })))
+    Ok((Source::Kubernetes(watch), Some(Reporting { applied, election, task, membership })))
 }
 
 /// The node's name, and what no other daemon has: two on one node are two candidates.
-fn identity() -> String {
-    let name = rustix::system::uname();
+fn identity(node: &str) -> String {
     // Every RandomState has keys of its own.
     let random = RandomState::new().hash_one(std::process::id());
-    format!("{}_{random:016x}", name.nodename().to_string_lossy())
+    format!("{node}_{random:016x}")
 }
 
 fn kernel_options(options: &Options) -> anyhow::Result<l4::Options> {

@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{Interface, interface, writer::Writer};
+use super::{Announce, Interface, interface, writer::Writer};
 use crate::{
+    admin::AddressReport,
+    members::owner,
     model::Model,
     net::{self, Device},
     plan,
@@ -58,13 +60,52 @@ impl Writer {
     /// service that drains needs.
     pub(super) async fn ensure_addresses(&mut self, addresses: &BTreeSet<IpAddr>) {
         let draining = self.kernel.ledger().services().filter(|(_, held)| held.state.until().is_some());
-        let addresses =
-            &draining.map(|(frontend, _)| frontend.address).chain(addresses.iter().copied()).collect();
+        let addresses = draining.map(|(frontend, _)| frontend.address).chain(addresses.iter().copied());
+        let Some(addresses) = self.owned(addresses.collect()) else { return };
         let named = self.options.interfaces.iter().find_map(Interface::exact);
         let interface = named.unwrap_or_default().to_owned();
-        if let Err(error) = self.network.ensure_addresses(addresses, &interface, &mut self.record).await {
-            self.fail("put the addresses of Gateways on the node", error);
+        if let Err(error) = self.network.ensure_addresses(&addresses, &interface, &mut self.record).await {
+            return self.fail("put the addresses of Gateways on the node", error);
         }
+        let new: Vec<IpAddr> = addresses.difference(&self.announced).copied().collect();
+        if self.options.announce == Announce::L2 && !new.is_empty() {
+            tracing::info!(interface, addresses = ?new, "announcing addresses");
+            match self.network.announce(&interface, new).await {
+                Ok(()) => {}
+                // Such as the loopback device: there are no neighbours.
+                Err(net::Error::NoEthernet(_)) => {
+                    tracing::debug!(interface, "no neighbours to announce addresses to");
+                }
+                Err(error) => return self.fail("announce the addresses of Gateways", error),
+            }
+        }
+        self.announced = addresses;
+    }
+
+    /// Those of the Gateways' addresses that this node has; nothing as long as that is not known.
+    pub(super) fn owned(&self, mut addresses: BTreeSet<IpAddr>) -> Option<BTreeSet<IpAddr>> {
+        if let Some(cluster) = self.cluster.as_ref().filter(|_| self.options.announce == Announce::L2) {
+            let members = cluster.members.borrow();
+            if members.live.is_empty() {
+                return None;
+            }
+            addresses.retain(|address| members.owns(*address));
+        }
+        Some(addresses)
+    }
+
+    /// The addresses of Gateways, and which node has each.
+    pub(super) fn address_reports(&self) -> Vec<AddressReport> {
+        let members = self.cluster.as_ref().map(|cluster| cluster.members.borrow().clone());
+        let members = members.filter(|_| self.options.announce == Announce::L2);
+        let node =
+            |address| members.as_ref().and_then(|members| owner(address, &members.live)).map(str::to_owned);
+        let report = |address: &IpAddr| AddressReport {
+            address: *address,
+            node: node(*address),
+            here: members.as_ref().is_none_or(|members| members.owns(*address)),
+        };
+        self.compiled.model.addresses.iter().map(report).collect()
     }
 
     /// Brings the kernel's maps from what they hold to the model.

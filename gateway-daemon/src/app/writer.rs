@@ -8,6 +8,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -26,6 +27,7 @@ use crate::{
     compile::{Compiled, Settings, compile},
     l4::{Counters, Kernel},
     l7::Proxy,
+    members::Members,
     net::{Device, Events, Hops, NetEvent, Network},
     observe::{Counts, Metrics, Publication},
     record::Record,
@@ -72,8 +74,20 @@ pub(super) struct Writer {
     /// When to try again what failed.
     retry_at: Option<Instant>,
     metrics: Arc<Metrics>,
-    /// Who is told what was applied, if statuses are written anywhere.
-    applied: Option<watch::Sender<Option<Arc<Applied>>>>,
+    /// The other nodes, where resources come from an API server.
+    pub(super) cluster: Option<Cluster>,
+    /// Addresses that neighbours were told of.
+    pub(super) announced: BTreeSet<IpAddr>,
+}
+
+/// What the writer has to do with other nodes.
+pub(super) struct Cluster {
+    /// Who is told what was applied.
+    pub(super) applied: watch::Sender<Option<Arc<Applied>>>,
+    /// Who lives.
+    pub(super) members: watch::Receiver<Members>,
+    /// Who is told that this node serves.
+    pub(super) serving: watch::Sender<bool>,
 }
 
 impl Writer {
@@ -83,7 +97,7 @@ impl Writer {
         kernel: Kernel,
         network: Network,
         proxy: Proxy,
-        applied: Option<watch::Sender<Option<Arc<Applied>>>>,
+        cluster: Option<Cluster>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
@@ -106,7 +120,8 @@ impl Writer {
             binds: Vec::new(),
             retry_at: None,
             metrics,
-            applied,
+            cluster,
+            announced: BTreeSet::new(),
         }
     }
 
@@ -131,6 +146,7 @@ impl Writer {
                     self.take(newest).await;
                 }
                 () = self.resolver.changed() => self.publish().await,
+                () = members_changed(&mut self.cluster) => self.settle_addresses().await,
                 Some(event) = events.next() => self.network_changed(event, &mut events).await,
                 () = sleep_until(wake) => self.publish().await,
                 _ = confirm.tick() => self.confirm_neighbours().await,
@@ -265,6 +281,9 @@ impl Writer {
         self.ensure_addresses(&compiled.model.addresses).await;
         let failed = !self.failures.is_empty() || !self.binds.is_empty();
         self.retry_at = failed.then(|| Instant::now() + RETRY);
+        if let Some(cluster) = self.cluster.as_ref().filter(|_| !failed) {
+            cluster.serving.send_if_modified(|serves| !std::mem::replace(serves, true));
+        }
         let changed = self.generation == 0 || compiled.model != self.compiled.model;
         self.generation += u64::from(changed);
         self.compiled = compiled;
@@ -302,10 +321,31 @@ impl Writer {
         }
     }
 
+    /// Other nodes have come or gone: their addresses are this node's now, or the reverse.
+    async fn settle_addresses(&mut self) {
+        let addresses = self.compiled.model.addresses.clone();
+        if self.loaded.is_some() {
+            let failures = self.failures.len();
+            self.ensure_addresses(&addresses).await;
+            if self.failures.len() > failures {
+                self.retry_at = Some(Instant::now() + RETRY);
+            }
+            self.write_status_file();
+            if let Some(loaded) = self.loaded.clone() {
+                self.tell_applied(&loaded.resources);
+            }
+        }
+    }
+
     /// Tells what may be said in statuses now.
     fn tell_applied(&self, resources: &Resources) {
-        let Some(tell) = &self.applied else { return };
+        let Some(tell) = self.cluster.as_ref().map(|cluster| &cluster.applied) else { return };
         let held = self.failures.first().map(|failure| format!("{}: {}", failure.what, failure.error));
+        // As long as it is not known who has an address, nobody may have it.
+        let held = held.or_else(|| {
+            let known = self.owned(BTreeSet::new()).is_some();
+            (!known).then(|| "the nodes do not know of one another yet".to_owned())
+        });
         let closed = report::closed(resources, &self.compiled.statuses, &self.binds);
         let applied = Applied { statuses: self.compiled.statuses.clone(), held, closed };
         tell.send_if_modified(|told| {
@@ -354,6 +394,7 @@ impl Writer {
             binds: self.binds.clone(),
             services: report::l4_services(&model.l4, self.kernel.ledger(), &counters),
             http_services: report::l7_services(&model.l7, &self.proxy.stats()),
+            addresses: self.address_reports(),
             devices: report::devices(self.kernel.attachments()),
             counters: report::counters(&counters),
         }
@@ -391,6 +432,16 @@ impl Stop {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+async fn members_changed(cluster: &mut Option<Cluster>) {
+    let changed = match cluster {
+        Some(cluster) => cluster.members.changed().await.is_ok(),
+        None => false,
+    };
+    if !changed {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -7,8 +7,9 @@ use clap::Args;
 
 use super::{PinDir, StateDir};
 use crate::{
-    app::{self, Interface, Options, SourceOptions},
+    app::{self, Announce, Interface, Options, SourceOptions},
     compile::pool::Range,
+    members::Node,
     source::kubernetes::Access,
 };
 
@@ -40,6 +41,17 @@ pub struct RunArgs {
     /// Context of the kubeconfig; without it, its current one.
     #[arg(long, value_name = "NAME", requires = "kubernetes")]
     context: Option<String>,
+    /// This node's name among those of the cluster; without it, the host's.
+    #[arg(long, value_name = "NAME", requires = "kubernetes", env = "NODE_NAME")]
+    node_name: Option<String>,
+    /// Seconds after which the other nodes take the addresses of a node that is silent.
+    #[arg(long, value_name = "SECONDS", requires = "kubernetes", env = "GATEWAYD_LEASE_DURATION")]
+    #[arg(default_value_t = 10, value_parser = clap::value_parser!(u16).range(2..=600))]
+    lease_duration: u16,
+    /// Who is told where the addresses of Gateways are: the neighbours of the first interface (`l2`), of several nodes
+    /// by the one that has the address; or nobody (`none`), where routers send to all nodes and each has every address.
+    #[arg(long, value_name = "HOW", env = "GATEWAYD_ANNOUNCE", default_value = "l2")]
+    announce: Announce,
     /// Network interface that carries clients or backends, and how its packets are taken: `auto` (default), `xdp`,
     /// `xdp-generic` or `tc`. May be given several times; Gateway addresses are put on the first one.
     #[arg(long, value_name = "IF[=MODE]", env = "GATEWAYD_INTERFACE", value_delimiter = ',')]
@@ -105,13 +117,18 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<()> {
         .with_context(|| format!("make the state directory {}", state_dir.display()))?;
     let source = if args.kubernetes {
         let access = Access { kubeconfig: args.kubeconfig, context: args.context };
-        SourceOptions::Kubernetes { access, pool: args.address_pool.into_iter().collect() }
+        let node = Node {
+            name: args.node_name.unwrap_or_else(host_name),
+            lease_duration: Duration::from_secs(args.lease_duration.into()),
+        };
+        SourceOptions::Kubernetes { access, pool: args.address_pool.into_iter().collect(), node }
     } else {
         SourceOptions::Files(args.config)
     };
     app::run(Options {
         source,
         interfaces: args.interface,
+        announce: args.announce,
         state_dir,
         pin_dir: args.pins.pin_dir,
         combined_services: args.combined_services,
@@ -122,4 +139,9 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<()> {
         workers: args.workers,
         metrics_address: args.metrics_address,
     })
+}
+
+/// In lower case, as names of objects are.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().to_lowercase()
 }

@@ -32,6 +32,7 @@ fn render(report: &Report) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
     render_head(&mut out, report)?;
     render_listeners(&mut out, report)?;
+    render_addresses(&mut out, report)?;
     render_services(&mut out, report)?;
     render_devices(&mut out, report)?;
     Ok(out)
@@ -91,6 +92,19 @@ fn render_listeners(out: &mut String, report: &Report) -> std::fmt::Result {
         )?;
     }
     Ok(())
+}
+
+/// Which node has which address, where there are several.
+fn render_addresses(out: &mut String, report: &Report) -> std::fmt::Result {
+    let shared: Vec<_> = report.addresses.iter().filter_map(|of| Some((of, of.node.as_ref()?))).collect();
+    if shared.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nAddresses")?;
+    shared.iter().try_for_each(|(of, node)| {
+        let here = if of.here { "  (this node)" } else { "" };
+        writeln!(out, "  {}  on {node}{here}", of.address)
+    })
 }
 
 fn render_services(out: &mut String, report: &Report) -> std::fmt::Result {

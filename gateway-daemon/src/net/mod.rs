@@ -6,6 +6,7 @@
 //! Not here: programs and maps (`l4`), what to do about an event (the writer task).
 
 mod address;
+mod announce;
 mod device;
 mod event;
 mod neighbour;
@@ -42,6 +43,9 @@ pub enum Error {
     /// There is no such interface.
     #[error("there is no interface {0}")]
     NoInterface(String),
+    /// The device of this index has no Ethernet address.
+    #[error("device {0} has no Ethernet address")]
+    NoEthernet(u32),
     /// A setting could not be read or written.
     #[error("{}", path.display())]
     Setting {

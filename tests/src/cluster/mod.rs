@@ -4,7 +4,8 @@
 //! control plane namespace                 node namespace                       one namespace a pod
 //! etcd, kube-apiserver,      veth         kubelet (this process), gatewayd     the suite's own server
 //! kube-controller-manager, ── node0/uplink ──  bridge pods0 ── podN ───────── eth0
-//! the suite as the client
+//! the suite as the client  ── node1/uplink ── a second node, for tests that start a gatewayd of their own there
+//! (bridge lan)
 //! ```
 //! `network` lays that out, `control_plane` starts the left side, `kubelet` plays scheduler and kubelet for what the
 //! Deployment controller asks for, `daemon` starts gatewayd, `suite` runs the official tests and `outcome` judges

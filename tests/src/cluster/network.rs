@@ -21,7 +21,7 @@ const CONTROL_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x18, 0, 0, 0, 0, 0, 
 pub const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 pub(super) const NODE_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x18, 0, 0, 0, 0, 0, 2);
 
-/// Addresses for Gateways: the control plane namespace has a route to them through the node, nobody owns them.
+/// Addresses for Gateways: on the link of the nodes and the control plane, so whoever has one answers for it.
 pub const VIP_RANGE_V4: &str = "198.18.64.0/24";
 /// As [`VIP_RANGE_V4`], for IPv6.
 pub const VIP_RANGE_V6: &str = "fd00:18:64::/64";
@@ -36,13 +36,19 @@ pub(super) const POD_BRIDGE: &str = "pods0";
 
 /// The second half of the third and the fourth byte number the pods; 0.0 is the network, 0.1 the bridge.
 const POD_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 16, 0);
+const POD_NETWORK_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x18, 1, 0, 0, 0, 0, 0);
 const MOST_PODS: u16 = (1 << 12) - 2;
 
-/// The control plane's and the node's namespace, gone when dropped.
+/// A second node, without pods: for whoever starts a gatewayd of its own there.
+const SECOND_NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 3);
+const SECOND_NODE_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x18, 0, 0, 0, 0, 0, 3);
+
+/// The control plane's namespace and the nodes', gone when dropped.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) control: Netns,
     pub(super) node: Netns,
+    _second_node: Netns,
 }
 
 impl Network {
@@ -53,30 +59,47 @@ impl Network {
     pub(super) fn create() -> Result<Self> {
         let control = Netns::create(&name("control"))?;
         let node = Netns::create(&name("node"))?;
+        let second = Netns::create(&name("node2"))?;
         control.ip_batch(&[
-            format!("link add node0 type veth peer name {UPLINK} netns {}", node.name()),
-            format!("addr add {CONTROL_ADDRESS}/24 dev node0"),
-            format!("addr add {CONTROL_ADDRESS_V6}/64 dev node0"),
-            "link set node0 up".to_owned(),
+            "link add lan type bridge".to_owned(),
+            format!("addr add {CONTROL_ADDRESS}/24 dev lan"),
+            format!("addr add {CONTROL_ADDRESS_V6}/64 dev lan"),
+            "link set lan up".to_owned(),
         ])?;
+        plug(&control, "node0", &node, NODE_ADDRESS, NODE_ADDRESS_V6)?;
+        plug(&control, "node1", &second, SECOND_NODE_ADDRESS, SECOND_NODE_ADDRESS_V6)?;
         let bridge = pod_address(1)?;
         node.ip_batch(&[
-            format!("addr add {NODE_ADDRESS}/24 dev {UPLINK}"),
-            format!("addr add {NODE_ADDRESS_V6}/64 dev {UPLINK}"),
-            format!("link set {UPLINK} up"),
             format!("link add {POD_BRIDGE} type bridge"),
             format!("addr add {}/20 dev {POD_BRIDGE}", bridge.v4),
             format!("addr add {}/64 dev {POD_BRIDGE}", bridge.v6),
             format!("link set {POD_BRIDGE} up"),
         ])?;
+        second.ip_batch(&[
+            format!("route add {POD_NETWORK}/20 via {NODE_ADDRESS}"),
+            format!("route add {POD_NETWORK_V6}/64 via {NODE_ADDRESS_V6}"),
+        ])?;
         node.sysctl("ipv4/ip_forward", "1")?;
         node.sysctl("ipv6/conf/all/forwarding", "1")?;
         control.ip_batch(&[
-            format!("route add {VIP_RANGE_V4} via {NODE_ADDRESS}"),
-            format!("route add {VIP_RANGE_V6} via {NODE_ADDRESS_V6}"),
+            format!("route add {VIP_RANGE_V4} dev lan"),
+            format!("route add {VIP_RANGE_V6} dev lan"),
         ])?;
-        Ok(Self { control, node })
+        Ok(Self { control, node, _second_node: second })
     }
+}
+
+/// Links a node to the network of the control plane and the clients.
+fn plug(control: &Netns, port: &str, node: &Netns, address: Ipv4Addr, address_v6: Ipv6Addr) -> Result<()> {
+    control.ip_batch(&[
+        format!("link add {port} type veth peer name {UPLINK} netns {}", node.name()),
+        format!("link set {port} master lan up"),
+    ])?;
+    node.ip_batch(&[
+        format!("addr add {address}/24 dev {UPLINK}"),
+        format!("addr add {address_v6}/64 dev {UPLINK} nodad"),
+        format!("link set {UPLINK} up"),
+    ])
 }
 
 /// Makes namespaces for pods.
@@ -139,7 +162,8 @@ impl PodNetworks {
 fn pod_address(number: u16) -> Result<PodAddresses> {
     ensure!(number <= MOST_PODS, "this run has made {MOST_PODS} pods, and there are no more addresses");
     let v4 = Ipv4Addr::from_bits(POD_NETWORK.to_bits() + u32::from(number));
-    Ok(PodAddresses { v4, v6: Ipv6Addr::new(0xfd00, 0x18, 1, 0, 0, 0, 0, number) })
+    let v6 = Ipv6Addr::from_bits(POD_NETWORK_V6.to_bits() + u128::from(number));
+    Ok(PodAddresses { v4, v6 })
 }
 
 /// Named after this process, so that [`crate::reap`] knows whether anybody still needs it.
