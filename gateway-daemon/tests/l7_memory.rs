@@ -45,6 +45,7 @@ fn model(address: SocketAddr, endpoint: SocketAddr) -> Arc<Model> {
             query: Vec::new(),
         }],
         filters: Vec::new(),
+        backend_filters: Vec::new(),
         action: Action::Forward(Arc::clone(&service)),
     };
     let name = ListenerName { namespace: "a".into(), gateway: "b".into(), listener: "c".into() };

@@ -9,7 +9,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use super::Context;
+use super::{Context, filter::BackendFilters};
 use crate::{
     api::{
         Kind, Object,
@@ -80,40 +80,36 @@ impl Services {
         Self { names, built: BTreeMap::new() }
     }
 
-    /// The service for a rule: `own`, or the one it shares with rules of the same backends.
+    /// The service for a rule, and the filters of its backends: `own`, or the service that it shares with rules of the
+    /// same backends, and the filters in its order.
     pub(super) fn share<S: Kind>(
         &mut self,
         route: &Object<S>,
         refs: &[FilteredBackendRef],
-        own: Arc<Service>,
-    ) -> Arc<Service> {
-        let identity = Identity::new(&route.metadata.namespace, refs);
-        let Some(name) = self.names.get(&identity).filter(|_| S::KIND == HttpRoute::KIND) else { return own };
+        (own, filters): (Arc<Service>, BackendFilters),
+    ) -> (Arc<Service>, BackendFilters) {
+        let namespace = &route.metadata.namespace;
+        let identity = Identity::new(namespace, refs);
+        let Some(name) = self.names.get(&identity).filter(|_| S::KIND == HttpRoute::KIND) else {
+            return (own, filters);
+        };
+        // Backends that are wholly alike may change places.
+        let mut order: Vec<usize> = (0..refs.len()).collect();
+        order.sort_by_cached_key(|at| Backend::new(namespace, &refs[*at]));
         let build = || {
-            let mut backends = own.backends.clone();
-            backends.sort_by(|a, b| (&a.name, a.weight).cmp(&(&b.name, b.weight)));
+            let backends = order.iter().map(|at| own.backends[*at].clone()).collect();
             Arc::new(Service { name: name.clone(), backends })
         };
-        Arc::clone(self.built.entry(identity).or_insert_with(build))
+        let service = Arc::clone(self.built.entry(identity).or_insert_with(build));
+        let filters = order.iter().filter_map(|at| filters.get(*at).cloned()).collect();
+        (service, filters)
     }
 }
 
 impl Identity {
     fn new(namespace: &str, refs: &[FilteredBackendRef]) -> Self {
-        let mut backends: Vec<Backend> = refs
-            .iter()
-            .map(|reference| {
-                let to = reference.backend.to.clone();
-                Backend {
-                    namespace: to.namespace.unwrap_or_else(|| namespace.to_owned()),
-                    name: to.name,
-                    port: to.port,
-                    weight: reference.backend.weight,
-                    kind: to.kind,
-                    group: to.group,
-                }
-            })
-            .collect();
+        let mut backends: Vec<Backend> =
+            refs.iter().map(|reference| Backend::new(namespace, reference)).collect();
         backends.sort();
         Self { namespace: namespace.to_owned(), backends }
     }
@@ -133,6 +129,18 @@ impl Identity {
 }
 
 impl Backend {
+    fn new(namespace: &str, reference: &FilteredBackendRef) -> Self {
+        let to = reference.backend.to.clone();
+        Self {
+            namespace: to.namespace.unwrap_or_else(|| namespace.to_owned()),
+            name: to.name,
+            port: to.port,
+            weight: reference.backend.weight,
+            kind: to.kind,
+            group: to.group,
+        }
+    }
+
     /// `NAMESPACE.NAME.PORT.WEIGHT`, without what is not given.
     fn name(&self) -> String {
         let part = |value: Option<u32>| value.map_or_else(String::new, |value| format!(".{value}"));

@@ -3,15 +3,16 @@
 use super::{
     Context,
     combine::Services,
+    filter::{Filters, filters},
     route::Rules,
-    rule::{Draft, Unusable, backend_filters, everything, filters, header_matches, text_match},
+    rule::{Draft, Unusable, everything, header_matches, text_match},
 };
 use crate::{
     api::{
         Object, Severity,
         grpc::{GrpcMatch, GrpcRoute, GrpcRule, MethodMatch},
     },
-    model::l7::{Filter, Match, PathMatch, RuleKind, TextMatch},
+    model::l7::{Match, PathMatch, RuleKind, TextMatch},
 };
 
 /// The rules of a GRPCRoute.
@@ -38,9 +39,8 @@ pub(super) fn rules(cx: &mut Context<'_>, services: &mut Services, route: &Objec
 }
 
 /// The filters of a rule, if everything in it but its matches can be honoured.
-fn honoured(rule: &GrpcRule, path: &str) -> Result<Vec<Filter>, Unusable> {
-    let filters = filters(&rule.filters, path)?;
-    backend_filters(&rule.backend_refs, path)?;
+fn honoured(rule: &GrpcRule, path: &str) -> Result<Filters, Unusable> {
+    let filters = filters(&rule.filters, &rule.backend_refs, false, path)?;
     if rule.session_persistence.is_some() {
         let path = format!("{path}.sessionPersistence");
         return Err(Unusable::new(path, "sessionPersistence is not served yet"));

@@ -3,15 +3,16 @@
 use super::{
     Context,
     combine::Services,
+    filter::{Filters, filters},
     route::Rules,
-    rule::{Draft, Unusable, backend_filters, everything, filters, header_matches, pattern, text_match},
+    rule::{Draft, Unusable, everything, header_matches, pattern, text_match},
 };
 use crate::{
     api::{
         Object,
         http::{HttpMatch, HttpRoute, HttpRule, is_limit},
     },
-    model::l7::{Filter, Match, PathMatch, QueryMatch, RuleKind},
+    model::l7::{Match, PathMatch, QueryMatch, RuleKind},
 };
 
 /// The rules of an HTTPRoute.
@@ -34,9 +35,9 @@ pub(super) fn rules(cx: &mut Context<'_>, services: &mut Services, route: &Objec
 }
 
 /// The filters of a rule, if everything in it but its matches can be honoured.
-fn honoured(rule: &HttpRule, path: &str) -> Result<Vec<Filter>, Unusable> {
-    let filters = filters(&rule.filters, path)?;
-    backend_filters(&rule.backend_refs, path)?;
+fn honoured(rule: &HttpRule, path: &str) -> Result<Filters, Unusable> {
+    let by_prefix = rule.matches.iter().all(|matched| matched.path.match_type == "PathPrefix");
+    let filters = filters(&rule.filters, &rule.backend_refs, by_prefix, path)?;
     // A limit of zero is no limit, which is what there is.
     let limits = rule.timeouts.iter().flat_map(|timeouts| [&timeouts.request, &timeouts.backend_request]);
     let limited = limits.flatten().any(|limit| is_limit(limit));

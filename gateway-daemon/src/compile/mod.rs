@@ -14,6 +14,7 @@ mod class;
 mod combine;
 mod conflict;
 mod cross;
+mod filter;
 mod gateway;
 mod grpc;
 mod http;

@@ -1,12 +1,11 @@
-//! What rules of HTTPRoutes and GRPCRoutes share: filters, conditions on texts, backends (TLSRoutes have those too).
+//! What rules of HTTPRoutes and GRPCRoutes share: conditions on texts, backends (TLSRoutes have those too).
 
 use std::sync::Arc;
-
-use ::http::{HeaderName, HeaderValue, StatusCode, uri::Scheme};
 
 use super::{
     Context,
     combine::Services,
+    filter::{BackendFilters, Filters, header_name},
     refs::{Referrer, Traffic, resolve},
     route::Rules,
     status::{Problem, UNSUPPORTED_VALUE},
@@ -14,7 +13,6 @@ use super::{
 use crate::{
     api::{
         Kind, Object, Severity,
-        filter::{Filter, HeaderModifier, PathModifier, RequestRedirect},
         http::{FilteredBackendRef, ValueMatch},
         route as api,
     },
@@ -37,72 +35,6 @@ impl Unusable {
     pub(super) fn new(path: impl Into<String>, sentence: impl Into<String>) -> Self {
         Self { path: path.into(), sentence: sentence.into() }
     }
-}
-
-/// The filters of a rule at `path`, in their order.
-pub(super) fn filters(filters: &[Filter], path: &str) -> Result<Vec<l7::Filter>, Unusable> {
-    let one = |(index, filter): (usize, &Filter)| {
-        let path = format!("{path}.filters[{index}]");
-        let wrong = |sentence| Unusable::new(&path, sentence);
-        if let Some(modifier) = &filter.request_header_modifier {
-            modifier_of(modifier).map(l7::Filter::RequestHeaders).map_err(wrong)
-        } else if let Some(modifier) = &filter.response_header_modifier {
-            modifier_of(modifier).map(l7::Filter::ResponseHeaders).map_err(wrong)
-        } else if let Some(redirect) = &filter.request_redirect {
-            redirect_of(redirect).map(l7::Filter::Redirect).map_err(wrong)
-        } else {
-            let sentence = format!("the filter {} is not served yet", filter.filter_type);
-            Err(Unusable::new(format!("{path}.type"), sentence))
-        }
-    };
-    filters.iter().enumerate().map(one).collect()
-}
-
-/// Finds filters of single BackendRefs, which are not served yet.
-pub(super) fn backend_filters(refs: &[FilteredBackendRef], path: &str) -> Result<(), Unusable> {
-    match refs.iter().position(|reference| !reference.filters.is_empty()) {
-        None => Ok(()),
-        Some(index) => {
-            let path = format!("{path}.backendRefs[{index}].filters");
-            Err(Unusable::new(path, "filters of a single backendRef are not served yet"))
-        }
-    }
-}
-
-fn modifier_of(modifier: &HeaderModifier) -> Result<l7::HeaderModifier, String> {
-    let headers = |headers: &[crate::api::filter::Header]| -> Result<Vec<_>, String> {
-        headers.iter().map(|header| Ok((header_name(&header.name)?, header_value(&header.value)?))).collect()
-    };
-    Ok(l7::HeaderModifier {
-        set: headers(&modifier.set)?,
-        add: headers(&modifier.add)?,
-        remove: modifier.remove.iter().map(|name| header_name(name)).collect::<Result<_, _>>()?,
-    })
-}
-
-fn redirect_of(redirect: &RequestRedirect) -> Result<l7::Redirect, String> {
-    let scheme = match redirect.scheme.as_deref() {
-        None => None,
-        Some("http") => Some(Scheme::HTTP),
-        Some("https") => Some(Scheme::HTTPS),
-        Some(other) => return Err(format!("a redirect to the scheme {other} is not served")),
-    };
-    let code = redirect.status_code.unwrap_or(302);
-    let status = match code {
-        301 | 302 | 303 | 307 | 308 => StatusCode::from_u16(code).map_err(|error| error.to_string())?,
-        _ => return Err(format!("a redirect with status {code} is not served")),
-    };
-    let path = match &redirect.path {
-        None => None,
-        Some(PathModifier { replace_full_path: Some(path), .. }) => {
-            Some(l7::PathModifier::Full(path.clone()))
-        }
-        Some(PathModifier { replace_prefix_match: Some(path), .. }) => {
-            Some(l7::PathModifier::Prefix(path.clone()))
-        }
-        Some(other) => return Err(format!("the path modifier {} is not served", other.modifier_type)),
-    };
-    Ok(l7::Redirect { scheme, hostname: redirect.hostname.clone(), path, port: redirect.port, status })
 }
 
 /// Conditions on headers, of several with the same name the first.
@@ -152,14 +84,6 @@ pub(super) fn pattern(text: &str, path: &str) -> Result<Pattern, Unusable> {
     }
 }
 
-fn header_name(text: &str) -> Result<HeaderName, String> {
-    text.parse().map_err(|_invalid| format!("`{text}` is not the name of a header"))
-}
-
-fn header_value(text: &str) -> Result<HeaderValue, String> {
-    HeaderValue::from_str(text).map_err(|_invalid| "this is not the value of a header".to_owned())
-}
-
 /// A rule on its way into the model.
 pub(super) struct Draft<'a, S> {
     route: &'a Object<S>,
@@ -185,7 +109,7 @@ impl<'a, S: Kind> Draft<'a, S> {
         rules: &mut Rules,
         kind: RuleKind,
         matches: Vec<Result<Match, Unusable>>,
-        filters: Result<Vec<l7::Filter>, Unusable>,
+        filters: Result<Filters, Unusable>,
     ) {
         let (mut good, mut wrong) = (Vec::new(), None);
         for one in matches {
@@ -194,46 +118,58 @@ impl<'a, S: Kind> Draft<'a, S> {
                 Err(unusable) => wrong = wrong.or(Some(unusable)),
             }
         }
-        let (filters, action) = match wrong.map_or(filters, Err) {
-            Ok(filters) => {
-                let action = self.action(cx, services, &filters, &mut rules.unresolved);
-                (filters, action)
+        let (filters, backend_filters, action) = match wrong.map_or(filters, Err) {
+            Ok(Filters { rule, backends }) => {
+                let (action, backends) = self.action(cx, services, &rule, backends, &mut rules.unresolved);
+                (rule, backends, action)
             }
             Err(Unusable { path, sentence }) => {
                 let message = format!("{sentence}: the requests of this rule get an error");
                 cx.say(self.route, &path, Severity::Error, UNSUPPORTED_VALUE.code, message);
                 rules.unusable.push((self.index, sentence.clone()));
-                (Vec::new(), Action::Unusable(sentence))
+                (Vec::new(), Vec::new(), Action::Unusable(sentence))
             }
         };
         rules.count += 1;
         // None of its matches can be read: no request is this rule's.
         if !good.is_empty() {
             let hostnames = Vec::new();
-            rules.compiled.push(Rule { name: self.name, kind, hostnames, matches: good, filters, action });
+            rules.compiled.push(Rule {
+                name: self.name,
+                kind,
+                hostnames,
+                matches: good,
+                filters,
+                backend_filters,
+                action,
+            });
         }
     }
 
-    /// What answers: a filter, the backends, or nobody. Records the first reference that does not resolve.
+    /// What answers: a filter, the backends, or nobody; with the filters of the backends in the order of the service.
+    /// Records the first reference that does not resolve.
     fn action(
         &self,
         cx: &mut Context<'_>,
         services: &mut Services,
         filters: &[l7::Filter],
+        backend_filters: BackendFilters,
         unresolved: &mut Option<Problem>,
-    ) -> Action {
+    ) -> (Action, BackendFilters) {
         if filters.iter().any(|filter| matches!(filter, l7::Filter::Redirect(_))) {
-            return Action::Answered;
+            return (Action::Answered, Vec::new());
         }
         if self.backend_refs.is_empty() {
             let message = format!("rule {} has no backendRefs, so its requests get an error", self.index);
             let path = format!("spec.rules[{}]", self.index);
             cx.say(self.route, &path, Severity::Warning, "no-backend", message);
-            return Action::NoBackend;
+            return (Action::NoBackend, Vec::new());
         }
         let backends = (0..self.backend_refs.len()).map(|nth| self.backend(cx, nth, unresolved)).collect();
         let service = Service { name: self.name.clone(), backends };
-        Action::Forward(services.share(self.route, self.backend_refs, Arc::new(service)))
+        let own = (Arc::new(service), backend_filters);
+        let (service, backend_filters) = services.share(self.route, self.backend_refs, own);
+        (Action::Forward(service), backend_filters)
     }
 
     fn backend(&self, cx: &mut Context<'_>, nth: usize, unresolved: &mut Option<Problem>) -> BackendRef {

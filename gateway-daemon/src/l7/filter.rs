@@ -1,40 +1,75 @@
-//! Filters: changes to headers, and redirects.
+//! Filters: changes to headers, hosts and paths, and redirects.
 
 use std::fmt::Write as _;
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, uri::Scheme};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Response, header,
+    uri::{PathAndQuery, Scheme},
+};
 
+use super::{body::ResponseBody, error::Error};
 use crate::model::l7::{self, HeaderModifier, PathModifier, Redirect};
 
-/// The filters of a rule, by when they are applied.
+/// The filters of a rule or of one of its backends, by when they are applied.
 #[derive(Debug, Default)]
 pub(crate) struct Filters {
     request: Vec<HeaderModifier>,
     response: Vec<HeaderModifier>,
     pub(crate) redirect: Option<Redirect>,
+    rewrite: Option<Rewrite>,
+}
+
+/// A URLRewrite filter.
+#[derive(Debug)]
+struct Rewrite {
+    host: Option<HeaderValue>,
+    path: Option<PathModifier>,
 }
 
 impl Filters {
-    pub(crate) fn compile(rule: &l7::Rule) -> Self {
+    /// `rule` is for the log.
+    pub(crate) fn compile(list: &[l7::Filter], rule: &str) -> Self {
         let mut filters = Self::default();
-        for filter in &rule.filters {
+        for filter in list {
             match filter {
                 l7::Filter::RequestHeaders(modifier) => {
-                    filters.request.push(without_framing(modifier, &rule.name));
+                    filters.request.push(without_framing(modifier, rule));
                 }
                 l7::Filter::ResponseHeaders(modifier) => {
-                    filters.response.push(without_framing(modifier, &rule.name));
+                    filters.response.push(without_framing(modifier, rule));
                 }
                 l7::Filter::Redirect(redirect) => {
                     filters.redirect.get_or_insert_with(|| redirect.clone());
+                }
+                l7::Filter::Rewrite(rewrite) => {
+                    let host = rewrite.hostname.as_deref().and_then(|host| host.parse().ok());
+                    filters.rewrite.get_or_insert_with(|| Rewrite { host, path: rewrite.path.clone() });
                 }
             }
         }
         filters
     }
 
+    /// The path and query that the request gets, if a rewrite changes them.
+    ///
+    /// # Errors
+    /// What comes of it cannot be a path.
+    pub(crate) fn rewritten(&self, target: Target<'_>) -> Result<Option<PathAndQuery>, Error> {
+        let Some(modifier) = self.rewrite.as_ref().and_then(|rewrite| rewrite.path.as_ref()) else {
+            return Ok(None);
+        };
+        let mut path = String::with_capacity(target.path.len() + 16);
+        push_modified(&mut path, modifier, target);
+        push_query(&mut path, target.query);
+        PathAndQuery::try_from(path).map(Some).map_err(|_invalid| Error::Unusable)
+    }
+
+    /// Changes the headers of a request, its host among them.
     pub(crate) fn request_headers(&self, headers: &mut HeaderMap) {
         self.request.iter().for_each(|modifier| modify(modifier, headers));
+        if let Some(host) = self.rewrite.as_ref().and_then(|rewrite| rewrite.host.as_ref()) {
+            headers.insert(header::HOST, host.clone());
+        }
     }
 
     pub(crate) fn response_headers(&self, headers: &mut HeaderMap) {
@@ -80,6 +115,16 @@ fn modify(modifier: &HeaderModifier, headers: &mut HeaderMap) {
     }
 }
 
+/// What a request asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    /// In canonical form.
+    pub(crate) path: &'a str,
+    pub(crate) query: Option<&'a str>,
+    /// Bytes of `path` that the rule's prefix took.
+    pub(crate) prefix_len: usize,
+}
+
 /// What a redirect takes from the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin<'a> {
@@ -88,24 +133,20 @@ pub(crate) struct Origin<'a> {
     pub(crate) host: &'a str,
     /// The listener's.
     pub(crate) port: u16,
-    /// In canonical form.
-    pub(crate) path: &'a str,
-    pub(crate) query: Option<&'a str>,
-    /// Bytes of `path` that the rule's prefix took.
-    pub(crate) prefix_len: usize,
+    pub(crate) target: Target<'a>,
 }
 
-/// The status and the Location of a redirect; none when that cannot be a header.
+/// The answer of a redirect; none when its Location cannot be a header.
 ///
 /// The port is the filter's, else the well-known one of the filter's scheme, else the listener's; the well-known
 /// port of the resulting scheme is left out.
-pub(crate) fn redirect(redirect: &Redirect, origin: Origin<'_>) -> Option<(StatusCode, HeaderValue)> {
+pub(crate) fn redirect(redirect: &Redirect, origin: Origin<'_>) -> Option<Response<ResponseBody>> {
     let scheme = redirect.scheme.as_ref().map_or(if origin.tls { "https" } else { "http" }, Scheme::as_str);
     let well_known = if scheme == "https" { 443 } else { 80 };
     let default_port = if redirect.scheme.is_some() { well_known } else { origin.port };
     let port = redirect.port.unwrap_or(default_port);
     let host = redirect.hostname.as_deref().unwrap_or(origin.host);
-    let mut location = String::with_capacity(scheme.len() + host.len() + origin.path.len() + 16);
+    let mut location = String::with_capacity(scheme.len() + host.len() + origin.target.path.len() + 16);
     location.push_str(scheme);
     location.push_str("://");
     location.push_str(host);
@@ -114,17 +155,33 @@ pub(crate) fn redirect(redirect: &Redirect, origin: Origin<'_>) -> Option<(Statu
         let _ = write!(location, ":{port}");
     }
     match &redirect.path {
-        None => location.push_str(origin.path),
-        Some(PathModifier::Full(path)) => location.push_str(path),
-        Some(PathModifier::Prefix(prefix)) => {
-            push_replaced(&mut location, prefix, origin.path.get(origin.prefix_len..).unwrap_or_default());
-        }
+        None => location.push_str(origin.target.path),
+        Some(modifier) => push_modified(&mut location, modifier, origin.target),
     }
-    if let Some(query) = origin.query {
-        location.push('?');
-        location.push_str(query);
+    push_query(&mut location, origin.target.query);
+    let mut response = Response::new(ResponseBody::empty());
+    *response.status_mut() = redirect.status;
+    response.headers_mut().insert(header::LOCATION, HeaderValue::try_from(location).ok()?);
+    Some(response)
+}
+
+fn push_modified(to: &mut String, modifier: &PathModifier, target: Target<'_>) {
+    let (PathModifier::Full(text) | PathModifier::Prefix(text)) = modifier;
+    if !text.is_empty() && !text.starts_with('/') {
+        to.push('/');
     }
-    HeaderValue::try_from(location).ok().map(|location| (redirect.status, location))
+    let rest = match modifier {
+        PathModifier::Full(_) => "",
+        PathModifier::Prefix(_) => target.path.get(target.prefix_len..).unwrap_or_default(),
+    };
+    push_replaced(to, text, rest);
+}
+
+fn push_query(to: &mut String, query: Option<&str>) {
+    if let Some(query) = query {
+        to.push('?');
+        to.push_str(query);
+    }
 }
 
 /// Puts a new prefix before the rest of a path; exactly one slash stands between them.
@@ -146,18 +203,20 @@ fn push_replaced(target: &mut String, prefix: &str, rest: &str) {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::*;
 
     fn location(filter: &Redirect, origin: Origin<'_>) -> String {
-        redirect(filter, origin).unwrap().1.to_str().unwrap().to_owned()
+        redirect(filter, origin).unwrap().headers()[header::LOCATION].to_str().unwrap().to_owned()
     }
 
     fn bare() -> Redirect {
         Redirect { scheme: None, hostname: None, path: None, port: None, status: StatusCode::FOUND }
     }
 
-    const ORIGIN: Origin<'_> =
-        Origin { tls: false, host: "a.example", port: 80, path: "/foo/bar", query: None, prefix_len: 4 };
+    const TARGET: Target<'_> = Target { path: "/foo/bar", query: None, prefix_len: 4 };
+    const ORIGIN: Origin<'_> = Origin { tls: false, host: "a.example", port: 80, target: TARGET };
 
     #[test]
     fn ports_of_redirects_follow_scheme_and_listener() {
@@ -198,7 +257,7 @@ mod tests {
         ];
         for (path, prefix, expected) in rows {
             let filter = Redirect { path: Some(PathModifier::Prefix(prefix.into())), ..bare() };
-            let given = location(&filter, Origin { path, ..ORIGIN });
+            let given = location(&filter, Origin { target: Target { path, ..TARGET }, ..ORIGIN });
             assert_eq!(given, format!("http://a.example{expected}"), "{path} {prefix}");
         }
         let filter = Redirect {
@@ -206,8 +265,14 @@ mod tests {
             hostname: Some("b.example".into()),
             ..bare()
         };
-        assert_eq!(location(&filter, Origin { query: Some("q=1"), ..ORIGIN }), "http://b.example/new?q=1");
+        assert_eq!(
+            location(&filter, Origin { target: Target { query: Some("q=1"), ..TARGET }, ..ORIGIN }),
+            "http://b.example/new?q=1"
+        );
         let root = Redirect { path: Some(PathModifier::Prefix("/v2".into())), ..bare() };
-        assert_eq!(location(&root, Origin { prefix_len: 0, ..ORIGIN }), "http://a.example/v2/foo/bar");
+        assert_eq!(
+            location(&root, Origin { target: Target { prefix_len: 0, ..TARGET }, ..ORIGIN }),
+            "http://a.example/v2/foo/bar"
+        );
     }
 }

@@ -13,6 +13,7 @@
 mod balance;
 mod body;
 mod connection;
+mod dispatch;
 mod error;
 mod filter;
 mod forward;

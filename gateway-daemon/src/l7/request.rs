@@ -1,29 +1,21 @@
-//! The way of a request: select -> connect -> send -> classify -> respond.
+//! The way of a request: select, then `dispatch`, then respond.
 
 use std::{borrow::Cow, convert::Infallible, sync::Arc};
 
-use http::{Method, Request, Response, StatusCode, Version, header};
+use http::{Method, Request, Response, Version, header};
 use hyper::body::Incoming;
 
 use super::{
-    balance::pick_endpoint,
-    body::{RequestBody, ResponseBody},
+    body::ResponseBody,
     connection::Connection,
-    error::{Error, Retry, Source},
-    filter::{Origin, redirect},
-    forward::{Client, address_request, is_idempotent, prepare_request, prepare_response, wants_upgrade},
+    dispatch::{Planned, choose},
+    error::Error,
+    filter::{Origin, Target, redirect},
     grpc::{is_grpc, trailers_only},
     route::{Facts, Host, canonical},
     snapshot::{Action, Bind, Rule},
-    stats::Active,
-    upgrade,
-    upstream::{Endpoint, Lease, Protocol},
     worker::View,
 };
-use crate::model::l7::{AppProtocol, Target};
-
-/// How often a request is sent at most, where each failure allows another attempt.
-const ATTEMPTS: usize = 3;
 
 /// Answers one request. Sees one snapshot, whatever is published meanwhile.
 pub(crate) async fn handle(
@@ -53,26 +45,22 @@ async fn answer(
         Selected::Rule(rule, prefix_len, path) => (rule, prefix_len, path),
         Selected::Options => return Ok(Response::new(ResponseBody::empty())),
     };
+    let target = Target { path: &path, query: request.uri().query(), prefix_len };
+    let origin = Origin { tls: connection.tls, host: host.as_str(), port: connection.bind.port(), target };
     if let Some(filter) = &rule.filters.redirect {
-        let origin = Origin {
-            tls: connection.tls,
-            host: host.as_str(),
-            port: connection.bind.port(),
-            path: &path,
-            query: request.uri().query(),
-            prefix_len,
-        };
-        let (status, location) = redirect(filter, origin).ok_or(Error::Unusable)?;
-        let mut response = Response::new(ResponseBody::empty());
-        *response.status_mut() = status;
-        response.headers_mut().insert(header::LOCATION, location);
+        let mut response = redirect(filter, origin).ok_or(Error::Unusable)?;
         rule.filters.response_headers(response.headers_mut());
         return Ok(response);
     }
     match rule.action {
         Action::Forward(service) => {
+            let chosen = choose(connection, view, rule, service)?;
+            let planned = chosen.plan(origin, grpc)?;
             drop(path);
-            forward(connection, view, rule, service, request, grpc).await
+            match planned {
+                Planned::Answer(response) => Ok(response),
+                Planned::Forward(path_and_query) => chosen.forward(request, path_and_query, grpc).await,
+            }
         }
         Action::NoBackend => Err(Error::NoBackend),
         // A filter that answers has answered above.
@@ -160,139 +148,6 @@ fn check_direction(
     }
     let shown = bind.listener(connection.server_name.as_str()).map(|(index, _)| index);
     if shown == listener { Ok(()) } else { Err(Error::Misdirected) }
-}
-
-/// Forwards a request to a backend of a service.
-async fn forward(
-    connection: &Arc<Connection>,
-    view: &View,
-    rule: &Rule,
-    service: usize,
-    mut request: Request<Incoming>,
-    grpc: bool,
-) -> Result<Response<ResponseBody>, Error> {
-    let worker = &connection.worker;
-    let compiled = view.snapshot.services.get(service).ok_or(Error::Unusable)?;
-    let index = compiled.weights.pick(&worker.random).ok_or(Error::NoWeight)?;
-    let backend = compiled.backends.get(index).ok_or(Error::NoWeight)?;
-    let active = backend.counters.request(worker.index);
-    let protocol = match &backend.target {
-        Target::Invalid(_) => return fail(&active, Error::InvalidBackend, grpc),
-        Target::Endpoints { protocol: AppProtocol::H2c, .. } => Protocol::Http2,
-        Target::Endpoints { protocol: AppProtocol::Http, .. } if grpc => Protocol::Http2,
-        Target::Endpoints { protocol: AppProtocol::Http, .. } => Protocol::Http1,
-    };
-    let client_upgrade = hyper::upgrade::on(&mut request);
-    let (mut parts, incoming) = request.into_parts();
-    let body = RequestBody::new(incoming, connection.heads.as_ref());
-    let upgrade = protocol == Protocol::Http1 && wants_upgrade(&parts, !body.is_empty());
-    if !upgrade && body.is_empty() {
-        connection.next_head();
-    }
-    prepare_request(&mut parts, Client { address: &connection.client, tls: connection.tls }, upgrade);
-    rule.filters.request_headers(&mut parts.headers);
-    address_request(&mut parts, protocol, !body.is_empty())?;
-    let endpoints = view.endpoints(service, index);
-    let exchanged = exchange(connection, endpoints, protocol, Request::from_parts(parts, body)).await;
-    let (response, lease) = match exchanged {
-        Ok(exchanged) => exchanged,
-        Err(error) => {
-            tracing::debug!(service = %compiled.name, backend = %backend.name, error = %error, "request failed");
-            return fail(&active, error, grpc);
-        }
-    };
-    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if switched && !upgrade {
-        return fail(&active, Error::Switched, grpc);
-    }
-    active.response(response.status());
-    let mut response = if switched {
-        upgrade::tunnel(connection, client_upgrade, response, lease, active)
-    } else {
-        if upgrade {
-            connection.next_head();
-        }
-        response.map(|body| ResponseBody::streaming(body, lease, active))
-    };
-    let status = response.status();
-    prepare_response(status, response.headers_mut());
-    *response.version_mut() = Version::HTTP_11;
-    rule.filters.response_headers(response.headers_mut());
-    Ok(response)
-}
-
-/// Counts a response that is made here on behalf of a backend.
-fn fail(active: &Active, error: Error, grpc: bool) -> Result<Response<ResponseBody>, Error> {
-    active.response(if grpc { StatusCode::OK } else { error.status() });
-    Err(error)
-}
-
-/// connect, send, classify; again where that is safe.
-async fn exchange(
-    connection: &Connection,
-    endpoints: &[Arc<Endpoint>],
-    protocol: Protocol,
-    mut request: Request<RequestBody>,
-) -> Result<(Response<Incoming>, Lease), Error> {
-    let worker = &connection.worker;
-    let mut failed = None;
-    let mut attempt = 1;
-    loop {
-        let endpoint = pick_endpoint(endpoints, failed.as_ref(), &worker.random).ok_or(Error::NoEndpoint)?;
-        let leased = endpoint.lease(protocol, attempt > 1, &worker.settings).await;
-        let error = match leased {
-            Ok(lease) => match send(lease, request).await {
-                Ok(exchanged) => return Ok(exchanged),
-                Err((error, None)) => return Err(error),
-                Err((error, Some(again))) => {
-                    request = again;
-                    error
-                }
-            },
-            // Another endpoint may be there; the same one would not be, a moment later.
-            Err(error) if error.retry() != Retry::Safe || endpoints.len() < 2 => return Err(error),
-            Err(error) => error,
-        };
-        if attempt == ATTEMPTS {
-            return Err(error);
-        }
-        debug_assert_eq!(error.source(), Source::Upstream);
-        attempt += 1;
-        failed = Some(Arc::clone(endpoint));
-    }
-}
-
-/// Sends a request over a lease. On failure, gives the request back where it may be sent again.
-async fn send(
-    mut lease: Lease,
-    request: Request<RequestBody>,
-) -> Result<(Response<Incoming>, Lease), (Error, Option<Request<RequestBody>>)> {
-    let reused = lease.is_reused();
-    let repeatable = request.body().is_empty() && !request.headers().contains_key(header::UPGRADE);
-    let idempotent = is_idempotent(request.method());
-    // Kept only where a race with a closing connection is possible.
-    let copy = (reused && repeatable).then(|| copy_head(&request));
-    match lease.send(request).await {
-        Ok(response) => Ok((response, lease)),
-        Err(failed) => {
-            let again = match (failed.request, failed.error.retry()) {
-                (Some(request), _) => Some(*request),
-                (None, Retry::Safe) => copy,
-                (None, Retry::IfReused) => copy.filter(|_| idempotent),
-                (None, Retry::Never) => None,
-            };
-            Err((failed.error, again))
-        }
-    }
-}
-
-fn copy_head(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(RequestBody::Empty);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    copy.headers_mut().clone_from(request.headers());
-    copy
 }
 
 /// respond: tells the client of a failure in its own protocol, and which part failed, but nothing of the inside.

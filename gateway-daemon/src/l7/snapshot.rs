@@ -62,6 +62,8 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) filters: Filters,
+    /// Of single backends, by their index; empty when none has any.
+    pub(crate) backend_filters: Box<[Filters]>,
     pub(crate) action: Action,
 }
 
@@ -186,7 +188,12 @@ fn compile_rule(rule: &l7::Rule, services: &BTreeMap<&str, usize>) -> Rule {
         l7::Action::NoBackend => Action::NoBackend,
         l7::Action::Unusable(_) => Action::Unusable,
     };
-    Rule { filters: Filters::compile(rule), action }
+    let filters = |list: &[l7::Filter]| Filters::compile(list, &rule.name);
+    Rule {
+        filters: filters(&rule.filters),
+        backend_filters: rule.backend_filters.iter().map(|list| filters(list)).collect(),
+        action,
+    }
 }
 
 /// Of two routes with the same hostname, the first wins.

@@ -115,6 +115,8 @@ pub struct Rule {
     pub matches: Vec<Match>,
     /// Applied in this order.
     pub filters: Vec<Filter>,
+    /// Filters of single BackendRefs, in the order of the service's; empty when none has any.
+    pub backend_filters: Vec<Vec<Filter>>,
     /// What answers.
     pub action: Action,
 }
@@ -199,6 +201,8 @@ pub enum Filter {
     ResponseHeaders(HeaderModifier),
     /// RequestRedirect: answers, so nothing after it is reached.
     Redirect(Redirect),
+    /// URLRewrite.
+    Rewrite(Rewrite),
 }
 
 /// Changes to headers: first `remove`, then `set`, then `add`.
@@ -225,6 +229,15 @@ pub struct Redirect {
     pub port: Option<u16>,
     /// 301, 302, 303, 307 or 308.
     pub status: http::StatusCode,
+}
+
+/// A URLRewrite filter. What is not given stays as it is in the request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Rewrite {
+    /// New host.
+    pub hostname: Option<String>,
+    /// New path.
+    pub path: Option<PathModifier>,
 }
 
 /// A change of path.

@@ -307,7 +307,15 @@ pub(crate) fn to_endpoints(protocol: AppProtocol, endpoints: &[SocketAddr]) -> A
 
 pub(crate) fn rule(matches: Vec<Match>, action: Action) -> Rule {
     let name = "httproute.default.test.0".into();
-    Rule { name, kind: RuleKind::Http, hostnames: Vec::new(), matches, filters: Vec::new(), action }
+    Rule {
+        name,
+        kind: RuleKind::Http,
+        hostnames: Vec::new(),
+        matches,
+        filters: Vec::new(),
+        backend_filters: Vec::new(),
+        action,
+    }
 }
 
 pub(crate) fn with_filters(filters: Vec<Filter>, rule: Rule) -> Rule {

@@ -89,6 +89,51 @@ fn filters_keep_their_order_and_a_redirect_answers() {
 }
 
 #[test]
+fn filters_of_backends_follow_their_backends() {
+    let filtered = |weight: u32, filters: &str| {
+        to("b", weight).replace("weight", &format!("filters: [{filters}], weight"))
+    };
+    let rewrite = "{type: URLRewrite, urlRewrite: {hostname: c.example, path: {type: ReplacePrefixMatch, replacePrefixMatch: /n}}}";
+    let set = "{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x, value: y}]}}";
+    let rules = format!(
+        "{{matches: [{{path: {{value: /a}}}}], backendRefs: [{}, {}]}}",
+        filtered(2, rewrite),
+        filtered(1, set)
+    );
+    let kinds = |filters: &[Vec<Filter>]| -> Vec<bool> {
+        filters.iter().map(|list| matches!(list.as_slice(), [Filter::Rewrite(_)])).collect()
+    };
+    let compiled = http(&rules);
+    let rule = only_rule(&compiled);
+    let Action::Forward(service) = &rule.action else { panic!("{rule:?}") };
+    assert_eq!(service.backends.iter().map(|one| one.weight).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(kinds(&rule.backend_filters), [true, false]);
+    // A combined service has an order of its own.
+    let text = format!(
+        "{}{}{}",
+        gateway_of("g", &[WEB]),
+        backend("b", &[("198.18.1.1", 80)]),
+        route_of("HTTPRoute", "r", &format!("rules: [{rules}]"))
+    );
+    let combined = compile(&resources(&text), &Settings { combined_services: true, ..node4() });
+    let rule = only_rule(&combined);
+    let Action::Forward(service) = &rule.action else { panic!("{rule:?}") };
+    assert_eq!(service.backends.iter().map(|one| one.weight).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(kinds(&rule.backend_filters), [false, true]);
+}
+
+#[test]
+fn a_path_that_cannot_be_one_is_told() {
+    for path in ["/a b", "/a?b=c", "/a#b"] {
+        let rewrite = format!("urlRewrite: {{path: {{type: ReplaceFullPath, replaceFullPath: '{path}'}}}}");
+        let rule = format!("{{backendRefs: [{}], filters: [{{type: URLRewrite, {rewrite}}}]}}", to("b", 1));
+        let compiled = http(&rule);
+        assert!(matches!(only_rule(&compiled).action, Action::Unusable(_)), "{path}");
+        assert_eq!(compiled.diagnostics[0].code, "unsupported-value", "{path}");
+    }
+}
+
+#[test]
 fn a_rule_without_backends_resolves_and_answers_with_an_error() {
     let compiled = http("{matches: [{path: {value: /a}}]}");
     assert_eq!(only_rule(&compiled).action, Action::NoBackend);
@@ -122,7 +167,6 @@ fn an_invalid_backend_costs_its_share_only() {
 fn what_is_not_served_yet_is_an_error_and_never_ignored() {
     let forward = format!("backendRefs: [{}]", to("b", 1));
     for part in [
-        "filters: [{type: URLRewrite, urlRewrite: {hostname: a.example}}]".to_owned(),
         "filters: [{type: RequestMirror, requestMirror: {backendRef: {name: a, port: 80}}}]".to_owned(),
         "filters: [{type: CORS, cors: {}}]".to_owned(),
         "filters: [{type: ExtensionRef, extensionRef: {group: a.b, kind: C, name: d}}]".to_owned(),
@@ -155,12 +199,6 @@ fn what_is_not_served_yet_is_an_error_and_never_ignored() {
         let status = &some.statuses.routes[&("HTTPRoute", Key::new("default", "r"))][0];
         assert!(status.conditions[1].message.starts_with("Dropped Rule"), "{part}");
     }
-    let of_backend = to("b", 1).replace(
-        "weight: 1",
-        "weight: 1, filters: [{type: RequestHeaderModifier, requestHeaderModifier: {}}]",
-    );
-    let compiled = http(&format!("{{backendRefs: [{of_backend}]}}"));
-    assert!(matches!(only_rule(&compiled).action, Action::Unusable(_)));
     // No limit is what there is.
     assert_eq!(said(&http(&format!("{{{forward}, timeouts: {{request: 0s}}}}"))), Vec::<String>::new());
 }

@@ -13,6 +13,7 @@ fn rule(label: &str, path: PathMatch) -> Rule {
         hostnames: Vec::new(),
         matches: vec![Match { path, method: None, headers: Vec::new(), query: Vec::new() }],
         filters: Vec::new(),
+        backend_filters: Vec::new(),
         action: Action::NoBackend,
     }
 }

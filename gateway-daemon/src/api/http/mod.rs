@@ -1,17 +1,18 @@
 //! HTTPRoute.
 
+mod schema;
+
 use serde::Deserialize;
+
+use schema::HTTP_ROUTE;
+pub(super) use schema::{MATCH_TYPE, SESSION_PERSISTENCE, VALUE_MATCHES};
 
 use super::{
     Faults, GATEWAY_GROUP, Kind,
-    filter::{Filter, HTTP_FILTERS, TOKEN, filter_rules},
-    format::{Format, duration_millis},
-    route::{
-        BackendRef, GONE_FROM_BACKEND_REFS, GONE_FROM_ROUTES, GONE_FROM_RULES, GROUP, HOSTNAMES, KIND, NAME,
-        NAMESPACE, PARENT_REFS, PORT, ParentRef, SECTION_NAME, USE_DEFAULT_GATEWAYS, WEIGHT, backend_rules,
-        parent_rules,
-    },
-    schema::{List, Object, Schema},
+    filter::{Filter, filter_rules},
+    format::duration_millis,
+    route::{BackendRef, ParentRef, backend_rules, parent_rules},
+    schema::Object,
 };
 
 /// Spec of an HTTPRoute.
@@ -174,9 +175,16 @@ fn http_rule_rules(rule: &HttpRule, path: &str, faults: &mut Faults) {
         [only] => only.path.match_type == "PathPrefix",
         _ => false,
     };
-    if let Some(index) = rule.filters.iter().position(Filter::replaces_prefix).filter(|_| !by_prefix) {
+    let of_backends = rule.backend_refs.iter().enumerate().flat_map(|(nth, reference)| {
+        let path = format!("{path}.backendRefs[{nth}].filters");
+        (0..).zip(&reference.filters).map(move |(index, filter)| (format!("{path}[{index}]"), filter))
+    });
+    let of_rule =
+        (0..).zip(&rule.filters).map(|(index, filter)| (format!("{path}.filters[{index}]"), filter));
+    let replacing = of_rule.chain(of_backends).find(|(_, filter)| filter.replaces_prefix());
+    if let Some((path, _)) = replacing.filter(|_| !by_prefix) {
         let message = "replaces a prefix, so the rule must have exactly one match, by PathPrefix";
-        faults.add(format!("{path}.filters[{index}]"), "conflicting-fields", message);
+        faults.add(path, "conflicting-fields", message);
     }
     if let Some(timeouts) = &rule.timeouts {
         let millis = |text: &Option<String>| text.as_deref().and_then(duration_millis);
@@ -264,121 +272,3 @@ fn root() -> String {
 pub(super) fn exact() -> String {
     "Exact".to_owned()
 }
-
-const HTTP_ROUTE: Object = Object {
-    required: &[],
-    optional: &[
-        ("parentRefs", PARENT_REFS),
-        ("hostnames", HOSTNAMES),
-        ("rules", Schema::List(&List::new(1, 16, Schema::Object(&RULE)))),
-        ("useDefaultGateways", USE_DEFAULT_GATEWAYS),
-    ],
-    gone: GONE_FROM_ROUTES,
-};
-
-const RULE: Object = Object {
-    required: &[],
-    optional: &[
-        ("name", SECTION_NAME),
-        ("matches", Schema::List(&List::new(0, 64, MATCH))),
-        ("filters", HTTP_FILTERS),
-        ("backendRefs", Schema::List(&List::new(0, 16, Schema::Object(&HTTP_BACKEND_REF)))),
-        ("timeouts", TIMEOUTS),
-        ("retry", RETRY),
-        ("sessionPersistence", SESSION_PERSISTENCE),
-    ],
-    gone: GONE_FROM_RULES,
-};
-
-const HTTP_BACKEND_REF: Object = Object {
-    required: &[("name", NAME)],
-    optional: &[
-        ("group", GROUP),
-        ("kind", KIND),
-        ("namespace", NAMESPACE),
-        ("port", PORT),
-        ("weight", WEIGHT),
-        ("filters", HTTP_FILTERS),
-    ],
-    gone: GONE_FROM_BACKEND_REFS,
-};
-
-const MATCH: Schema = Schema::Object(&Object::new(
-    &[],
-    &[
-        ("path", PATH),
-        ("headers", VALUE_MATCHES),
-        ("queryParams", QUERY_MATCHES),
-        (
-            "method",
-            Schema::OneOf(&["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"]),
-        ),
-    ],
-));
-
-const PATH: Schema = Schema::Object(&Object::new(
-    &[],
-    &[
-        ("type", Schema::OneOf(&["Exact", "PathPrefix", "RegularExpression"])),
-        ("value", Schema::Text(0, 1024, Format::Free)),
-    ],
-));
-
-/// Conditions on headers.
-pub(super) const VALUE_MATCHES: Schema = Schema::List(&List {
-    min: 0,
-    max: 16,
-    of: Schema::Object(&Object::new(
-        &[("name", TOKEN), ("value", Schema::Text(1, 4096, Format::Free))],
-        &[("type", MATCH_TYPE)],
-    )),
-    unique: &["name"],
-});
-
-const QUERY_MATCHES: Schema = Schema::List(&List {
-    min: 0,
-    max: 16,
-    of: Schema::Object(&Object::new(
-        &[("name", TOKEN), ("value", Schema::Text(1, 1024, Format::Free))],
-        &[("type", MATCH_TYPE)],
-    )),
-    unique: &["name"],
-});
-
-/// How texts are compared.
-pub(super) const MATCH_TYPE: Schema = Schema::OneOf(&["Exact", "RegularExpression"]);
-
-const DURATION: Schema = Schema::Text(1, 24, Format::Duration);
-
-const TIMEOUTS: Schema =
-    Schema::Object(&Object::new(&[], &[("request", DURATION), ("backendRequest", DURATION)]));
-
-const RETRY: Schema = Schema::Object(&Object::new(
-    &[],
-    &[
-        ("attempts", Schema::Int(1, i32::MAX as i64)),
-        ("backoff", DURATION),
-        ("codes", Schema::List(&List::new(0, 64, Schema::Int(400, 599)))),
-    ],
-));
-
-/// Session persistence of a rule.
-pub(super) const SESSION_PERSISTENCE: Schema = Schema::Object(&Object::new(
-    &[],
-    &[
-        ("type", Schema::OneOf(&["Cookie", "Header"])),
-        ("absoluteTimeout", DURATION),
-        (
-            "cookie",
-            Schema::Object(&Object::new(
-                &[],
-                &[
-                    ("name", TOKEN),
-                    ("path", Schema::Text(0, 1024, Format::Free)),
-                    ("lifetimeType", Schema::OneOf(&["Permanent", "Session"])),
-                ],
-            )),
-        ),
-        ("header", Schema::Object(&Object::new(&[("name", TOKEN)], &[]))),
-    ],
-));
