@@ -56,8 +56,18 @@ impl Identity {
     /// # Errors
     /// When the certificate cannot be a root.
     pub fn client(&self, protocols: &[&str]) -> Result<Arc<ClientConfig>> {
+        Self::client_of(&[self], protocols)
+    }
+
+    /// As [`Self::client`], of a client that trusts each of these.
+    ///
+    /// # Errors
+    /// When one cannot be a root.
+    pub fn client_of(trusted: &[&Self], protocols: &[&str]) -> Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.clone()).context("trust a certificate")?;
+        for identity in trusted {
+            roots.add(identity.certificate.clone()).context("trust a certificate")?;
+        }
         let mut config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .context("choose TLS versions")?

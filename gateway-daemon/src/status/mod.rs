@@ -199,6 +199,10 @@ impl Reporter {
             // Somebody else was faster, or it is gone: the source hears of it.
             Err(Failure::Refused(error)) if OUTDATED.contains(&error.code) => {
                 self.written.remove(&task.id);
+                if error.code == 404 {
+                    // Or the kind is served in another version now.
+                    self.resources.remove(kind);
+                }
                 true
             }
             Err(failure) => {

@@ -2,6 +2,7 @@
 
 pub mod grpc;
 pub mod http;
+pub mod steady;
 pub mod streams;
 pub mod tcp;
 pub mod udp;

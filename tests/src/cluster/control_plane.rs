@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
+use rustix::process::Signal;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
 use super::access::{self, Credentials, PORT};
@@ -26,11 +29,33 @@ const CONTROLLERS: &str = "deployment-controller,replicaset-controller,daemonset
                            endpointslice-controller,namespace-controller,garbage-collector-controller,\
                            serviceaccount-controller";
 
+/// What a test may have done to the control plane.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ill {
+    /// The API server is killed and stays away.
+    KillApiServer,
+    /// It is started again; done when it is ready.
+    StartApiServer,
+    /// etcd stands still.
+    PauseEtcd,
+    /// It goes on.
+    ResumeEtcd,
+}
+
+/// Something to do, and whom to tell when it is done.
+pub(super) type Order = (Ill, oneshot::Sender<Result<()>>);
+
 /// A control plane that answers.
 pub(super) struct ControlPlane {
     etcd: Process,
-    api_server: Process,
+    /// Not there while a test has it killed.
+    api_server: Option<Process>,
     controllers: Process,
+    /// What the API server is started from.
+    programs: Programs,
+    netns: Arc<Netns>,
+    credentials: Credentials,
+    logs: PathBuf,
     pub(super) client: Client,
     pub(super) kubeconfig: PathBuf,
 }
@@ -42,7 +67,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When one of them ends or they are not ready in time; with the last lines of the log.
-    pub(super) async fn start(programs: &Programs, netns: &Netns, state: &Path) -> Result<Self> {
+    pub(super) async fn start(programs: &Programs, netns: &Arc<Netns>, state: &Path) -> Result<Self> {
         let credentials = Credentials::create(state.join("pki"))?;
         let logs = state.join("logs");
         let mut etcd = Process::start("etcd", etcd(programs, netns, &state.join("etcd"))?, &logs)?;
@@ -61,15 +86,52 @@ impl ControlPlane {
         let account =
             until("the default ServiceAccount", async || accounts.get("default").await.map_err(Error::from));
         unless_ended(&mut [&mut etcd, &mut api_server, &mut controllers], account).await?;
-        Ok(Self { etcd, api_server, controllers, client, kubeconfig })
+        Ok(Self {
+            etcd,
+            api_server: Some(api_server),
+            controllers,
+            programs: programs.clone(),
+            netns: Arc::clone(netns),
+            credentials,
+            logs,
+            client,
+            kubeconfig,
+        })
     }
 
-    /// Waits until one of the three ends, and returns why.
-    pub(super) async fn ended(&mut self) -> Error {
-        tokio::select! {
-            error = self.etcd.ended() => error,
-            error = self.api_server.ended() => error,
-            error = self.controllers.ended() => error,
+    /// Follows orders until one of the three ends that nobody ordered to, and returns why.
+    pub(super) async fn ended(&mut self, orders: &mut mpsc::Receiver<Order>) -> Error {
+        loop {
+            let api_server = async {
+                match &mut self.api_server {
+                    Some(process) => process.ended().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let (ill, done) = tokio::select! {
+                error = self.etcd.ended() => return error,
+                error = api_server => return error,
+                error = self.controllers.ended() => return error,
+                Some(order) = orders.recv() => order,
+            };
+            // Who ordered it may be gone.
+            let _ = done.send(self.obey(ill).await);
+        }
+    }
+
+    async fn obey(&mut self, ill: Ill) -> Result<()> {
+        match ill {
+            Ill::KillApiServer => {
+                let mut process = self.api_server.take().context("the API server does not run")?;
+                process.kill().await
+            }
+            Ill::StartApiServer => {
+                let command = api_server(&self.programs, &self.netns, &self.credentials)?;
+                self.api_server = Some(Process::start("kube-apiserver", command, &self.logs)?);
+                until("the API server to be ready", async || ready(&self.client).await).await
+            }
+            Ill::PauseEtcd => self.etcd.signal(Signal::STOP),
+            Ill::ResumeEtcd => self.etcd.signal(Signal::CONT),
         }
     }
 
@@ -77,9 +139,11 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When one cannot be waited for.
-    pub(super) async fn stop(self) -> Result<()> {
+    pub(super) async fn stop(mut self) -> Result<()> {
         self.controllers.kill().await?;
-        self.api_server.kill().await?;
+        if let Some(mut api_server) = self.api_server {
+            api_server.kill().await?;
+        }
         self.etcd.kill().await
     }
 }

@@ -9,7 +9,8 @@
 //! ```
 //! `network` lays that out, `control_plane` starts the left side, `kubelet` plays scheduler and kubelet for what the
 //! Deployment controller asks for, `daemon` starts gatewayd, `suite` runs the official tests and `outcome` judges
-//! them. Everything is a child of this process and dies with it; what the kernel keeps, the next run removes.
+//! them. `standing` is the same for tests that bring clients of their own, and `proxy` makes the API server ill as
+//! they see it. Everything is a child of this process and dies with it; what the kernel keeps, the next run removes.
 //!
 //! Not here: how the programs are built, which is `cargo xtask`'s business.
 
@@ -21,12 +22,20 @@ mod network;
 mod outcome;
 mod process;
 mod programs;
+mod proxy;
 mod report;
 mod stand;
+mod standing;
 mod suite;
 
-pub use network::{CONTROL_ADDRESS, NODE_ADDRESS, SERVICE_RANGE, VIP_RANGE_V4, VIP_RANGE_V6};
+pub use control_plane::Ill;
+pub use network::{
+    CONTROL_ADDRESS, NODE_ADDRESS, POD_BRIDGE, PodAddresses, PodNetwork, SERVICE_RANGE, UPLINK, VIP_RANGE_V4,
+    VIP_RANGE_V6,
+};
 pub use outcome::Expectation;
 pub use programs::{Channel, Programs};
+pub use proxy::{Fault, Proxy, Write};
 pub use stand::{Interrupted, Stand, StandOptions, base_path, clean, kubectl_path, owner, ready_path};
+pub use standing::Standing;
 pub use suite::SuiteOptions;

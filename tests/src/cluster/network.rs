@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -30,9 +31,9 @@ pub const VIP_RANGE_V6: &str = "fd00:18:64::/64";
 pub const SERVICE_RANGE: &str = "198.19.0.0/16,fd00:18:ffff::/112";
 
 /// The node's interface towards clients.
-pub(super) const UPLINK: &str = "uplink";
+pub const UPLINK: &str = "uplink";
 /// The node's bridge on which all pods hang. One interface, there from the start, sees all their traffic.
-pub(super) const POD_BRIDGE: &str = "pods0";
+pub const POD_BRIDGE: &str = "pods0";
 
 /// The second half of the third and the fourth byte number the pods; 0.0 is the network, 0.1 the bridge.
 const POD_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 16, 0);
@@ -43,12 +44,12 @@ const MOST_PODS: u16 = (1 << 12) - 2;
 const SECOND_NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 3);
 const SECOND_NODE_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x18, 0, 0, 0, 0, 0, 3);
 
-/// The control plane's namespace and the nodes', gone when dropped.
+/// The control plane's namespace and the nodes', gone when the last who holds them lets go.
 #[derive(Debug)]
 pub(super) struct Network {
-    pub(super) control: Netns,
-    pub(super) node: Netns,
-    _second_node: Netns,
+    pub(super) control: Arc<Netns>,
+    pub(super) node: Arc<Netns>,
+    pub(super) second_node: Arc<Netns>,
 }
 
 impl Network {
@@ -85,7 +86,7 @@ impl Network {
             format!("route add {VIP_RANGE_V4} dev lan"),
             format!("route add {VIP_RANGE_V6} dev lan"),
         ])?;
-        Ok(Self { control, node, _second_node: second })
+        Ok(Self { control: Arc::new(control), node: Arc::new(node), second_node: Arc::new(second) })
     }
 }
 
@@ -111,15 +112,20 @@ pub(super) struct PodNetworks {
 
 /// A pod's namespace and addresses.
 #[derive(Debug)]
-pub(super) struct PodNetwork {
-    pub(super) netns: Netns,
-    pub(super) addresses: PodAddresses,
+pub struct PodNetwork {
+    /// Its namespace, gone when dropped.
+    pub netns: Netns,
+    /// What it is reached by.
+    pub addresses: PodAddresses,
 }
 
+/// The addresses of a pod, which are no other's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct PodAddresses {
-    pub(super) v4: Ipv4Addr,
-    pub(super) v6: Ipv6Addr,
+pub struct PodAddresses {
+    /// The primary one.
+    pub v4: Ipv4Addr,
+    /// The other one.
+    pub v6: Ipv6Addr,
 }
 
 impl PodAddresses {

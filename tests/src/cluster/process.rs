@@ -76,8 +76,18 @@ impl Process {
     ///
     /// # Errors
     /// When it cannot be waited for.
-    pub(super) async fn kill(mut self) -> Result<()> {
+    pub(super) async fn kill(&mut self) -> Result<()> {
         self.child.kill().await.with_context(|| format!("end {}", self.name))
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        let pid = pid.with_context(|| format!("{} has ended", self.name))?;
+        kill_process(pid, signal).with_context(|| format!("signal {}", self.name))
     }
 
     fn tail(&self) -> String {

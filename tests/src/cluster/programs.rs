@@ -1,5 +1,6 @@
 //! Where the Go programs are that `cargo xtask` built.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -11,7 +12,7 @@ pub struct Programs {
     /// Folder of etcd, kube-apiserver, kube-controller-manager and kubectl.
     #[arg(long, env = "GATEWAYD_BENCH_CONTROL_PLANE")]
     control_plane: PathBuf,
-    /// Folder of the suite, its echo server, the CRDs and the base manifests.
+    /// Folder of the suite, its echo server, the CRDs and the suite's manifests.
     #[arg(long, env = "GATEWAYD_BENCH_SUITE")]
     suite: PathBuf,
     /// Folder of the DNS server.
@@ -50,6 +51,27 @@ impl Programs {
     /// When they are not there.
     pub fn base_manifests(&self) -> Result<PathBuf> {
         there(self.suite.join("base/manifests.yaml"))
+    }
+
+    /// All manifests that the suite applies, as its module has them.
+    ///
+    /// # Errors
+    /// When they are not there.
+    pub fn manifests(&self) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let mut folders = ["base", "mesh", "tests"].map(|name| self.suite.join(name)).to_vec();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(there(folder)?)? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "yaml") {
+                    found.push(path);
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
     }
 
     /// The folder of the channel's CRDs.

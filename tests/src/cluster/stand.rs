@@ -5,14 +5,16 @@ use std::io::Write as _;
 use std::path::{self, Path, PathBuf};
 use std::process::{self, Command};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result, bail, ensure};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::access;
-use super::control_plane::ControlPlane;
+use super::control_plane::{ControlPlane, Order};
 use super::daemon::Daemon;
 use super::kubelet::Kubelet;
 use super::network::{Network, PodNetworks};
@@ -43,8 +45,13 @@ pub struct StandOptions {
 #[derive(Debug)]
 pub struct Stand<'a> {
     pub(super) options: &'a StandOptions,
-    pub(super) control: &'a Netns,
+    pub(super) control: &'a Arc<Netns>,
+    pub(super) node: &'a Arc<Netns>,
+    pub(super) second_node: &'a Arc<Netns>,
+    pub(super) pods: &'a PodNetworks,
     pub(super) kubeconfig: PathBuf,
+    /// Takes orders for the control plane.
+    pub(super) orders: mpsc::Sender<Order>,
     /// Whether gatewayd runs.
     pub serves: bool,
 }
@@ -92,54 +99,35 @@ impl StandOptions {
         work: impl AsyncFnOnce(&Stand<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut interrupted = std::pin::pin!(interrupted());
-        let mut machinery = tokio::select! {
-            started = self.start(network) => started?,
-            error = &mut interrupted => return Err(error),
-        };
-        let stand = Stand {
+        let pods = PodNetworks::of(network);
+        let (orders, mut ordered) = mpsc::channel(1);
+        let mut stand = Stand {
             options: self,
             control: &network.control,
-            kubeconfig: machinery.control_plane.kubeconfig.clone(),
-            serves: machinery.daemon.is_some(),
+            node: &network.node,
+            second_node: &network.second_node,
+            pods: &pods,
+            kubeconfig: PathBuf::new(),
+            orders,
+            serves: false,
+        };
+        let mut machinery = tokio::select! {
+            started = stand.start() => started?,
+            error = &mut interrupted => return Err(error),
         };
         let done = tokio::select! {
             done = work(&stand) => done,
-            error = machinery.ended() => Err(error),
+            error = machinery.ended(&mut ordered) => Err(error),
             error = interrupted => Err(error),
         };
         machinery.stop().await?;
         done
     }
-
-    async fn start(&self, network: &Network) -> Result<Machinery> {
-        let control_plane = ControlPlane::start(&self.programs, &network.control, &self.state).await?;
-        let kubeconfig = &control_plane.kubeconfig;
-        let stand =
-            Stand { options: self, control: &network.control, kubeconfig: kubeconfig.clone(), serves: false };
-        stand.furnish().await?;
-        let pods = PodNetworks::of(network);
-        let roots = self.state.join("pods");
-        let kubelet = Kubelet::new(control_plane.client.clone(), self.programs.clone(), pods, roots);
-        let daemon = match &self.gatewayd {
-            Some(program) if Daemon::has_kubernetes_source(program)? => {
-                Some(Daemon::start(program, &network.node, kubeconfig, &self.state)?)
-            }
-            Some(program) => {
-                println!(
-                    "{} has no Kubernetes source (`run --kubernetes`): no gatewayd runs",
-                    program.display()
-                );
-                None
-            }
-            None => None,
-        };
-        Ok(Machinery { control_plane, kubelet, daemon })
-    }
 }
 
 impl Machinery {
     /// Waits until a part ends, and returns why.
-    async fn ended(&mut self) -> Error {
+    async fn ended(&mut self, orders: &mut mpsc::Receiver<Order>) -> Error {
         let daemon = async {
             match &mut self.daemon {
                 Some(daemon) => daemon.ended().await,
@@ -147,7 +135,7 @@ impl Machinery {
             }
         };
         tokio::select! {
-            error = self.control_plane.ended() => error,
+            error = self.control_plane.ended(orders) => error,
             error = daemon => error,
             Err(error) = Rc::clone(&self.kubelet).run() => error.context("the kubelet ended"),
         }
@@ -163,6 +151,31 @@ impl Machinery {
 }
 
 impl Stand<'_> {
+    async fn start(&mut self) -> Result<Machinery> {
+        let options = self.options;
+        let control_plane = ControlPlane::start(&options.programs, self.control, &options.state).await?;
+        self.kubeconfig.clone_from(&control_plane.kubeconfig);
+        self.furnish().await?;
+        let roots = options.state.join("pods");
+        let kubelet =
+            Kubelet::new(control_plane.client.clone(), options.programs.clone(), self.pods.clone(), roots);
+        let daemon = match &options.gatewayd {
+            Some(program) if Daemon::has_kubernetes_source(program)? => {
+                Some(Daemon::start(program, self.node, &self.kubeconfig, &options.state)?)
+            }
+            Some(program) => {
+                println!(
+                    "{} has no Kubernetes source (`run --kubernetes`): no gatewayd runs",
+                    program.display()
+                );
+                None
+            }
+            None => None,
+        };
+        self.serves = daemon.is_some();
+        Ok(Machinery { control_plane, kubelet, daemon })
+    }
+
     /// Installs the CRDs and our own objects, and leaves `kubectl` and the base manifests at hand.
     async fn furnish(&self) -> Result<()> {
         let kubectl = self.options.programs.control_plane("kubectl")?;

@@ -16,7 +16,7 @@ use kube::{
         watcher::{self, watcher},
     },
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::api::{Key, served::Served};
 
@@ -55,10 +55,34 @@ pub(super) enum Heard {
 
 /// Hears about the objects of a scope until nobody listens any more.
 pub(super) async fn follow(client: Client, scope: Scope, heard: mpsc::Sender<(Scope, Heard)>) {
-    let Some(resource) = find(&client, &scope, &heard).await else { return };
+    let mut patience = Patience::default();
+    loop {
+        let Some(resource) = find(&client, &scope, &heard).await else { return };
+        let began = Instant::now();
+        if !follow_installed(client.clone(), &scope, &resource, &heard).await {
+            return;
+        }
+        if began.elapsed() > CALM {
+            patience.reset();
+        }
+        tokio::select! {
+            () = tokio::time::sleep(patience.next().unwrap_or(LOOK_AGAIN)) => {}
+            () = heard.closed() => return,
+        }
+    }
+}
+
+/// Hears about the objects of a kind that is installed, as far as a watch can be carried on. Says whether anybody
+/// listens still.
+async fn follow_installed(
+    client: Client,
+    scope: &Scope,
+    resource: &ApiResource,
+    heard: &mpsc::Sender<(Scope, Heard)>,
+) -> bool {
     let api: Api<DynamicObject> = match &scope.only {
-        Some(key) if !key.namespace.is_empty() => Api::namespaced_with(client, &key.namespace, &resource),
-        _ => Api::all_with(client, &resource),
+        Some(key) if !key.namespace.is_empty() => Api::namespaced_with(client, &key.namespace, resource),
+        _ => Api::all_with(client, resource),
     };
     let mut config = watcher::Config::default();
     if let Some(key) = &scope.only {
@@ -68,6 +92,7 @@ pub(super) async fn follow(client: Client, scope: Scope, heard: mpsc::Sender<(Sc
         std::pin::pin!(watcher(api, config).backoff(ResetTimerBackoff::new(Patience::default(), CALM)));
     let mut failing = false;
     while let Some(event) = events.next().await {
+        let mut starts_over = false;
         let what = match event {
             Ok(event) => {
                 if failing && !matches!(event, watcher::Event::Init) {
@@ -77,8 +102,8 @@ pub(super) async fn follow(client: Client, scope: Scope, heard: mpsc::Sender<(Sc
                 hear(event)
             }
             Err(error) => {
+                starts_over = cannot_go_on(&error);
                 let error = format!("{:#}", anyhow::Error::new(error));
-                // 410 is the server's way to ask for a new list.
                 if !failing {
                     tracing::warn!(kind = scope.kind.kind, error, "cannot watch; it is tried again");
                 }
@@ -87,8 +112,26 @@ pub(super) async fn follow(client: Client, scope: Scope, heard: mpsc::Sender<(Sc
             }
         };
         if heard.send((scope.clone(), what)).await.is_err() {
-            return;
+            return false;
         }
+        if starts_over {
+            break;
+        }
+    }
+    true
+}
+
+/// Whether the watcher would ask the same again for ever. 404: the kind was removed, and may come back in another
+/// version. 410 for a watch that begins: the version that it begins from is too old, so that only a new list helps.
+fn cannot_go_on(error: &watcher::Error) -> bool {
+    let code = |error: &kube::Error| match error {
+        kube::Error::Api(status) => status.code,
+        _ => 0,
+    };
+    match error {
+        watcher::Error::InitialListFailed(error) => code(error) == 404,
+        watcher::Error::WatchStartFailed(error) => [404, 410].contains(&code(error)),
+        _ => false,
     }
 }
 

@@ -16,6 +16,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Du
 
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tokio::{
@@ -23,6 +24,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::task::AbortOnDropHandle;
+use tower::limit::RateLimitLayer;
 
 pub(crate) use self::follow::discover;
 pub use self::store::{Id, Observed, ObservedObjects};
@@ -46,6 +48,14 @@ const GATHER: Duration = Duration::from_millis(2);
 const GAP: Duration = Duration::from_millis(50);
 /// Resources wait for the Secrets and ConfigMaps that they refer to, but no longer than this.
 const REFERRED_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A connection on which nothing came for so long is given up: the API server may be gone without a word. On one that
+/// is alive a watch hears at least a bookmark each minute.
+const SILENCE: Duration = Duration::from_secs(100);
+
+/// So often a second the API server is asked at the most, whatever for: a watch that is closed is begun again at once,
+/// and the API server may close each as soon as it begins.
+const REQUESTS_A_SECOND: u64 = 200;
 
 /// How to reach the API server.
 #[derive(Clone, Debug, Default)]
@@ -77,12 +87,14 @@ impl Access {
     /// See [`AccessError`].
     pub async fn client(&self) -> Result<Client, AccessError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = match &self.kubeconfig {
+        let mut config = match &self.kubeconfig {
             Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
             None if self.context.is_some() => Config::from_kubeconfig(&options).await?,
             None => Config::infer().await?,
         };
-        Ok(Client::try_from(config)?)
+        config.read_timeout = Some(SILENCE);
+        let builder = ClientBuilder::try_from(config)?;
+        Ok(builder.with_layer(&RateLimitLayer::new(REQUESTS_A_SECOND, Duration::from_secs(1))).build())
     }
 }
 
