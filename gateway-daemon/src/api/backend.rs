@@ -62,7 +62,7 @@ impl Kind for Backend {
                         format!("{path}.address"),
                         "unusable-address",
                         "cannot be a server: it must be the address of one host, not unspecified, multicast, \
-                         broadcast or link-local",
+                         broadcast, link-local or IPv4 written as IPv6",
                     );
                 }
                 _ => {}
@@ -77,7 +77,8 @@ fn is_one_host(address: IpAddr) -> bool {
         && !address.is_multicast()
         && match address {
             IpAddr::V4(v4) => !v4.is_broadcast() && !v4.is_link_local(),
-            IpAddr::V6(v6) => !v6.is_unicast_link_local(),
+            // An IPv4 address in disguise: Kubernetes refuses it too.
+            IpAddr::V6(v6) => !v6.is_unicast_link_local() && v6.to_ipv4_mapped().is_none(),
         }
 }
 

@@ -171,4 +171,6 @@ const METADATA: Fields = Fields {
 };
 
 #[cfg(test)]
+mod crds;
+#[cfg(test)]
 mod tests;

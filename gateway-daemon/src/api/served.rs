@@ -16,6 +16,7 @@ use super::{
     http::HttpRoute,
     resources::kinds,
     route::{TcpRoute, UdpRoute},
+    schema,
     tls::TlsRoute,
 };
 
@@ -30,6 +31,8 @@ pub struct Served {
     pub kind: &'static str,
     /// Whether objects have a namespace.
     pub namespaced: bool,
+    /// What its spec, or all of it where it has none, must be.
+    pub spec: &'static schema::Object,
     read: fn(Value) -> serde_json::Result<Resource>,
 }
 
@@ -53,6 +56,7 @@ macro_rules! table {
                 versions: <$spec>::VERSIONS,
                 kind: <$spec>::KIND,
                 namespaced: <$spec>::NAMESPACED,
+                spec: <$spec>::SCHEMA,
                 read: |document| Ok(Resource::$variant(Arc::new(Object::<$spec>::from_json(document, None)?))),
             },
         )*];
