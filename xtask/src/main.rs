@@ -12,6 +12,7 @@ mod conformance;
 mod exec;
 mod lab;
 mod lint;
+mod manifests;
 mod packages;
 mod programs;
 mod run;
@@ -50,6 +51,8 @@ enum Task {
     Lab(lab::Options),
     /// Runs the official suite of the Gateway API against gatewayd and a real Kubernetes control plane; needs root.
     Conformance(conformance::Options),
+    /// Renders the Helm chart to deploy/manifests, or says whether they are current.
+    Manifests(manifests::Options),
     /// Leaves such a control plane standing to play with, or takes it away.
     Cluster(cluster::Options),
 }
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => bench::run(&options, &root),
         Task::Lab(options) => lab::run(&options, &root),
         Task::Conformance(options) => conformance::run(&options, &root),
+        Task::Manifests(options) => manifests::run(&options, &root),
         Task::Cluster(options) => cluster::run(&options, &root),
     };
     match done {

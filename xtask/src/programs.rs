@@ -1,7 +1,7 @@
 //! The Go programs of the conformance bench: built once, kept outside the tree.
 //!
-//! Three small Go modules in `tests/conformance` pin what is built: the control plane, the suite with its echo
-//! server, and a DNS server. The results of a module are kept in a folder named by a hash of all that decides them,
+//! Small Go modules in `tests/conformance` pin what is built: the control plane, the suite with its echo server, a DNS
+//! server and, apart from the bench's, Helm. The results of a module are kept in a folder named by a hash of all that decides them,
 //! so that a second run, in whichever clone, builds nothing and a new version never meets an old binary.
 
 use std::env;
@@ -68,6 +68,9 @@ const MODULES: [Module; 3] = [
     Module { name: "dns", programs: &[Program::command("coredns", ".")], copies: &[] },
 ];
 
+const HELM: Module =
+    Module { name: "helm", programs: &[Program::command("helm", "helm.sh/helm/v3/cmd/helm")], copies: &[] };
+
 /// No symbols and no DWARF, which makes the build about a seventh faster; nothing of this machine in the result.
 const GO_FLAGS: &str = "-buildvcs=false -trimpath -mod=readonly -gcflags=all=-dwarf=false";
 
@@ -91,6 +94,14 @@ pub(crate) fn build(root: &Path) -> Result<Programs> {
     }
     let [control_plane, suite, dns] = folders.try_into().ok().context("three modules, three folders")?;
     Ok(Programs { control_plane, suite, dns })
+}
+
+/// The folder with `helm`, built if it is missing.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn helm(root: &Path) -> Result<PathBuf> {
+    built(&HELM, root, &cache_dir()?, &go_version()?)
 }
 
 /// The module's folder in the cache; made first when it is not there.

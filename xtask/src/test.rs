@@ -10,7 +10,7 @@ use std::thread;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-use crate::{build, conformance, exec};
+use crate::{build, conformance, exec, manifests};
 
 /// Options of `test`.
 #[derive(Args, Debug)]
@@ -35,6 +35,10 @@ pub(crate) fn run(options: &Options, root: &Path) -> Result<()> {
     }
     let build = build::Options::default();
     let programs = options.cluster.then(|| conformance::programs(root)).transpose()?;
+    if options.cluster {
+        // Here, because it needs Go as well.
+        manifests::check(root)?;
+    }
     build::run(&build, root)?;
     reap(root, &build)?;
     let ran = match &programs {

@@ -10,10 +10,14 @@ use crate::record::{Record, Setting};
 
 const ROOT: &str = "/proc/sys/net";
 
+/// The same of a container, whose own is read-only: where its pod mounts the node's.
+const MOUNTED: &str = "/host/proc/sys/net";
+
 /// Switches forwarding on for an interface, where it is off and the family is there at all.
 pub(super) fn enable_forwarding(interface: &str, record: &mut Record) -> Result<(), Error> {
+    let root = if Path::new(MOUNTED).is_dir() { MOUNTED } else { ROOT };
     let of =
-        |family: &str, setting: &str| Path::new(ROOT).join(family).join("conf").join(interface).join(setting);
+        |family: &str, setting: &str| Path::new(root).join(family).join("conf").join(interface).join(setting);
     set(of("ipv4", "forwarding"), "0", "1", record)?;
     // An interface that forwards stops taking router advertisements unless told that it should all the same. Before
     // forwarding goes on, because the routes that it has from them would be dropped at once.
