@@ -1,7 +1,7 @@
 //! What a GatewayClass says that it can do.
 
 /// Features of the Gateway API that work, by the names that its conformance suite has for them; sorted.
-pub const SUPPORTED_FEATURES: [&str; 31] = [
+pub const SUPPORTED_FEATURES: [&str; 34] = [
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "Gateway",
@@ -18,11 +18,14 @@ pub const SUPPORTED_FEATURES: [&str; 31] = [
     "HTTPRoute308RedirectStatusCode",
     "HTTPRouteBackendProtocolH2C",
     "HTTPRouteBackendProtocolWebSocket",
+    "HTTPRouteBackendRequestHeaderModification",
     "HTTPRouteDestinationPortMatching",
+    "HTTPRouteHostRewrite",
     "HTTPRouteMethodMatching",
     "HTTPRouteNamedRouteRule",
     "HTTPRouteParentRefPort",
     "HTTPRoutePathRedirect",
+    "HTTPRoutePathRewrite",
     "HTTPRoutePortRedirect",
     "HTTPRouteQueryParamMatching",
     "HTTPRouteResponseHeaderModification",
