@@ -43,9 +43,11 @@ fn addresses_move_to_the_node_that_is_left() {
         Ok(one)
     });
 
-    // The one that writes statuses is the one that dies.
     let leads = eventually(SOON, "a node to write statuses", || bench.leader());
     let (gone, left) = if leads == "node" { (0, 1) } else { (1, 0) };
+    bench.wait_until_both_are_needed(&nodes[left]);
+
+    // The one that writes statuses is the one that dies.
     let killed = Instant::now();
     nodes[gone].signal(Signal::KILL);
     bench.wait_until_all_answer(&addresses);
@@ -62,7 +64,8 @@ fn addresses_move_to_the_node_that_is_left() {
     nodes[gone].start();
     eventually(SOON, "each address to come back to its node", || {
         let [one, other] = [nodes[0].owners()?, nodes[1].owners()?];
-        ensure!(one == before && other == before, "{one:?} and {other:?}, not {before:?}");
+        let as_before = before.iter().all(|(address, owner)| one.get(address) == Some(owner));
+        ensure!(as_before && one == other, "{one:?} and {other:?}, not {before:?}");
         Ok(())
     });
     bench.wait_until_all_answer(&addresses);
@@ -138,6 +141,30 @@ impl Bench {
         Ok(addresses)
     }
 
+    /// A Gateway is programmed only when the node that does not write statuses has applied it too.
+    fn wait_until_both_are_needed(&self, other: &Node<'_>) {
+        let programmed = || -> Result<Value> {
+            let gateway = self.get(&["gateway", "late", "--namespace", NAMESPACE])?;
+            let conditions = gateway["status"]["conditions"].as_array().context("no conditions yet")?;
+            // The API server has put a condition there that says nothing, of no generation.
+            let written =
+                conditions.iter().find(|of| of["type"] == "Programmed" && of["observedGeneration"] == 1);
+            Ok(written.context("not written yet")?.clone())
+        };
+        other.freeze(Signal::STOP);
+        self.apply(&gateway("late", ""));
+        let said = eventually(SOON, "a word about the Gateway", programmed);
+        assert_eq!(said["status"], "False", "{said}");
+        let message = said["message"].as_str().unwrap();
+        assert!(message.contains(&format!("node {} has not applied it yet", other.name)), "{message}");
+        other.freeze(Signal::CONT);
+        eventually(SOON, "the Gateway to be programmed", || {
+            let said = programmed()?;
+            ensure!(said["status"] == "True", "{said}");
+            Ok(())
+        });
+    }
+
     /// The node that writes statuses.
     fn leader(&self) -> Result<String> {
         let lease = self.get(&["lease", "gatewayd", "--namespace", "default"])?;
@@ -206,7 +233,7 @@ impl<'a> Node<'a> {
             .unwrap();
         let mut command = self.bench.inside(self.name, daemon::program().unwrap());
         command.args(["run", "--kubernetes", "--cleanup-on-exit", "--drain-timeout", "1"]);
-        command.args(["--node-name", self.name, "--lease-duration", "4", "--interface", "uplink"]);
+        command.args(["--node-name", self.name, "--lease-duration", "8", "--interface", "uplink"]);
         if self.name == "node" {
             command.args(["--interface", "pods0"]);
         }
@@ -220,6 +247,11 @@ impl<'a> Node<'a> {
     /// Named after this process, so that whoever cleans up knows whether anybody still needs them.
     fn pins(&self) -> PathBuf {
         Path::new(PINS).join(format!("{PREFIX}{}-{}", process::id(), self.name))
+    }
+
+    /// Stops it where it is, or lets it go on.
+    fn freeze(&self, signal: Signal) {
+        kill_process(Pid::from_child(self.process.as_ref().unwrap()), signal).unwrap();
     }
 
     /// Ends it.
@@ -262,17 +294,22 @@ impl Drop for Node<'_> {
     }
 }
 
+/// A Gateway with a listener of the proxy and one of the kernel.
+fn gateway(name: &str, metadata: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+         metadata: {{name: {name}, namespace: {NAMESPACE}{metadata}}}\n\
+         spec:\n  gatewayClassName: gateway-conformance\n  listeners:\n  \
+         - {{name: http, port: 80, protocol: HTTP}}\n  - {{name: tcp, port: 81, protocol: TCP}}\n"
+    )
+}
+
 /// Gateways, each with a listener of the proxy and one of the kernel, all to the same pods.
 fn manifests() -> String {
     let mut documents = Vec::new();
     let mut parents = Vec::new();
     for number in 0..GATEWAYS {
-        documents.push(format!(
-            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
-             metadata: {{name: nodes-{number}, namespace: {NAMESPACE}, labels: {{of: nodes}}}}\n\
-             spec:\n  gatewayClassName: gateway-conformance\n  listeners:\n  \
-             - {{name: http, port: 80, protocol: HTTP}}\n  - {{name: tcp, port: 81, protocol: TCP}}\n"
-        ));
+        documents.push(gateway(&format!("nodes-{number}"), ", labels: {of: nodes}"));
         parents.push(format!("{{name: nodes-{number}}}"));
     }
     let parents = parents.join(", ");

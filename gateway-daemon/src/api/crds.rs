@@ -12,6 +12,9 @@ use super::{
 };
 use crate::source::yaml;
 
+/// Kinds that the daemons write and no manifest holds: no schema here is theirs.
+const WRITTEN: [&str; 1] = ["GatewayNode"];
+
 #[test]
 fn each_crd_says_what_its_schema_says() {
     let crds = crds();
@@ -27,6 +30,7 @@ fn each_crd_says_what_its_schema_says() {
     }
     let there: BTreeSet<String> =
         crds.iter().filter_map(|crd| text(crd, "spec.names.kind")).map(str::to_owned).collect();
+    known.extend(WRITTEN.map(str::to_owned));
     faults.extend(there.difference(&known).map(|kind| format!("{kind} is a CRD of no kind that is read")));
     assert_eq!(faults, Vec::<String>::new());
 }

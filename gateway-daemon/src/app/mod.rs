@@ -128,9 +128,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let leads = reporting.as_ref().map(|reporting| reporting.election.leads());
     let cleanup_on_exit = options.cleanup_on_exit;
     let (cluster, reporter) = match reporting {
-        Some(Reporting { applied, election, task, membership }) => {
+        Some(Reporting { applied, election, writers, membership }) => {
             let (members, serving) = (membership.members(), membership.serving());
-            (Some(Cluster { applied, members, serving }), Some((election, task, membership)))
+            (Some(Cluster { applied, members, serving }), Some((election, writers, membership)))
         }
         None => (None, None),
     };
@@ -144,13 +144,15 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         result = writer.run(&source, events, Questions { reports, counts }) => result?,
         () = admin.serve(requests) => {}
     }
-    if let Some((election, task, membership)) = reporter {
-        drop(task);
+    if let Some((election, mut writers, membership)) = reporter {
+        // Before anybody else can begin to write.
+        writers.stop();
         election.resign().await;
         // What stays in the kernel goes on serving, and the next daemon of this node is expected before its Lease
         // runs out: addresses that moved meanwhile would break every flow.
         if cleanup_on_exit {
             membership.leave().await;
+            writers.withdraw().await;
         }
     }
     writer.stop().await
@@ -167,7 +169,7 @@ async fn open_monitor(options: &Options) -> anyhow::Result<Option<observe::Serve
 struct Reporting {
     applied: watch::Sender<Option<Arc<Applied>>>,
     election: Election,
-    task: AbortOnDropHandle<()>,
+    writers: status::Writers,
     membership: Membership,
 }
 
@@ -188,10 +190,15 @@ async fn open_source(
     let election = Election::stand(client.clone(), identity(&node.name));
     let watch = source::kubernetes::watch(client.clone(), pool.clone(), election.leads(), metrics.clone());
     let (applied, newest) = watch::channel(None);
-    let inputs = status::Inputs { applied: newest, observed: watch.observed(), leads: election.leads() };
     let membership = Membership::join(client.clone(), node.clone());
-    let task = status::start(client, inputs, metrics.clone());
-    Ok((Source::Kubernetes(watch), Some(Reporting { applied, election, task, membership })))
+    let inputs = status::Inputs {
+        applied: newest,
+        observed: watch.observed(),
+        leads: election.leads(),
+        members: membership.members(),
+    };
+    let writers = status::start(client, inputs, metrics.clone());
+    Ok((Source::Kubernetes(watch), Some(Reporting { applied, election, writers, membership })))
 }
 
 /// The node's name, and what no other daemon has: two on one node are two candidates.

@@ -3,13 +3,15 @@
 //! ```text
 //! applied: what compilation says, once the data plane has it ─┐
 //! observed: what the API server has                          ─┼─▶ patch ─▶ PATCH …/status, if it differs
-//! leads: whether this node holds the Lease                   ─┘
+//! leads: whether this node holds the Lease                   ─┤
+//! nodes: what the others have in force                       ─┘
 //! ```
 //! Each patch carries the version of the object that it was made of: if somebody else was faster it is refused, and
 //! made again of what they wrote.
 
 mod features;
 mod lease;
+mod nodes;
 mod patch;
 
 use std::{
@@ -27,10 +29,12 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
+use self::nodes::Reports;
 pub use self::{features::SUPPORTED_FEATURES, lease::Election};
 use crate::{
     api::{Key, served::KINDS},
     compile::status::{Condition, Statuses},
+    members::Members,
     observe::{Kubernetes as Metrics, WriteResult},
     source::kubernetes::{Id, Observed, ObservedObjects, discover},
 };
@@ -66,19 +70,48 @@ pub struct Inputs {
     pub observed: watch::Receiver<Arc<ObservedObjects>>,
     /// Written by the election.
     pub leads: watch::Receiver<bool>,
+    /// Written by the membership.
+    pub members: watch::Receiver<Members>,
+}
+
+/// What writes to the API server, until this is dropped.
+pub struct Writers {
+    client: Client,
+    node: String,
+    tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+impl Writers {
+    /// Ends the writing.
+    pub fn stop(&mut self) {
+        self.tasks.clear();
+    }
+
+    /// Takes away what is only true while this node serves.
+    pub async fn withdraw(mut self) {
+        self.stop();
+        nodes::withdraw(self.client, &self.node).await;
+    }
 }
 
 /// Starts to write statuses, on the current runtime, until the handle is dropped.
-pub fn start(client: Client, inputs: Inputs, metrics: Metrics) -> AbortOnDropHandle<()> {
+pub fn start(client: Client, inputs: Inputs, metrics: Metrics) -> Writers {
     let budget = Budget { left: PER_SECOND, refilled: Instant::now() };
     let (resources, written) = (BTreeMap::new(), BTreeMap::new());
-    let reporter = Reporter { client, inputs, metrics, resources, written, budget };
-    AbortOnDropHandle::new(tokio::spawn(reporter.run()))
+    let (tell, reports) = watch::channel(None);
+    let node = inputs.members.borrow().own.clone();
+    let write = tokio::spawn(nodes::write(client.clone(), node.clone(), inputs.applied.clone()));
+    let read = tokio::spawn(nodes::read(client.clone(), inputs.leads.clone(), tell));
+    let reporter = Reporter { client: client.clone(), inputs, reports, metrics, resources, written, budget };
+    let tasks = vec![tokio::spawn(reporter.run()), write, read];
+    Writers { client, node, tasks: tasks.into_iter().map(AbortOnDropHandle::new).collect() }
 }
 
 struct Reporter {
     client: Client,
     inputs: Inputs,
+    /// What the other nodes have in force, if they tell.
+    reports: watch::Receiver<Option<Reports>>,
     metrics: Metrics,
     /// How the API server calls each kind.
     resources: BTreeMap<&'static str, ApiResource>,
@@ -102,6 +135,8 @@ impl Reporter {
                 Ok(()) = self.inputs.applied.changed() => {}
                 Ok(()) = self.inputs.observed.changed() => {}
                 Ok(()) = self.inputs.leads.changed() => {}
+                Ok(()) = self.inputs.members.changed() => {}
+                Ok(()) = self.reports.changed() => {}
                 () = tokio::time::sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {}
                 else => return,
             }
@@ -111,6 +146,8 @@ impl Reporter {
                 observed.get(id).is_some_and(|observed| observed.resource_version == *replaced)
             });
             let leads = *self.inputs.leads.borrow_and_update();
+            self.inputs.members.mark_unchanged();
+            self.reports.mark_unchanged();
             let Some(applied) = applied.filter(|_| leads) else {
                 retry = None;
                 continue;
@@ -126,10 +163,19 @@ impl Reporter {
         let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let newest = |(id, heard)| (id, self.written.get(id).map_or(heard, |(_, written)| written));
         let task = |(id, observed): (&Id, &Observed)| {
-            let fields = wanted(applied, id, observed, &now)?;
+            let fields = wanted(applied, self.behind(id, observed).as_deref(), id, observed, &now)?;
             Some(Task { id: id.clone(), replaces: observed.clone(), fields })
         };
         observed.iter().map(newest).filter_map(task).collect()
+    }
+
+    /// Why a Gateway is not programmed everywhere, if another node says so.
+    fn behind(&self, (kind, key): &Id, observed: &Observed) -> Option<String> {
+        let reports = self.reports.borrow();
+        let (reports, generation) = (reports.as_ref().filter(|_| *kind == "Gateway")?, observed.generation?);
+        let members = self.inputs.members.borrow();
+        let node = nodes::behind(reports, &members, key, generation)?;
+        Some(format!("node {node} has not applied it yet"))
     }
 
     /// Writes all of these. Says whether nothing is left to be tried again without being told.
@@ -250,7 +296,13 @@ async fn send(client: Client, resource: &ApiResource, task: Task) -> (Task, Resu
 
 /// The fields of an object's status that are to be written, if any. What was compiled of an older generation is not:
 /// the next compilation is on its way.
-fn wanted(applied: &Applied, (kind, key): &Id, observed: &Observed, now: &str) -> Option<Value> {
+fn wanted(
+    applied: &Applied,
+    behind: Option<&str>,
+    (kind, key): &Id,
+    observed: &Observed,
+    now: &str,
+) -> Option<Value> {
     let current = |conditions: &[Condition]| {
         conditions.iter().all(|said| said.observed_generation == observed.generation)
     };
@@ -262,8 +314,8 @@ fn wanted(applied: &Applied, (kind, key): &Id, observed: &Observed, now: &str) -
         }
         "Gateway" => {
             let ours = statuses.gateways.get(key).filter(|ours| current(&ours.conditions))?;
-            let held = applied.held.as_ref().or_else(|| applied.closed.get(key));
-            patch::gateway(&observed.status, ours, held.map(String::as_str), now)
+            let held = applied.held.as_ref().or_else(|| applied.closed.get(key)).map(String::as_str);
+            patch::gateway(&observed.status, ours, held.or(behind), now)
         }
         _ => {
             let ours = statuses.routes.get(&(*kind, key.clone())).map_or(&[][..], Vec::as_slice);

@@ -147,13 +147,17 @@ fn condition(ours: &Condition, before: Option<&Value>, now: &str) -> Value {
 /// Conditions as they are while the data plane is not where it should be: what was programmed still is, and what was
 /// not waits.
 fn hold(before: &Value, ours: &[Condition], held: Option<&str>) -> Vec<Condition> {
-    let was_programmed =
-        items(before).iter().any(|old| old["type"] == "Programmed" && old["status"] == "True");
     let mut said = ours.to_vec();
-    let Some(why) = held.filter(|_| !was_programmed) else { return said };
+    let Some(why) = held else { return said };
+    let programmed = |old: &&Value| old["type"] == "Programmed" && old["status"] == "True";
+    let before = items(before).iter().find(programmed).map(|old| old["observedGeneration"].as_i64());
     for condition in said.iter_mut().filter(|said| said.condition_type == "Programmed" && said.status) {
-        (condition.status, condition.reason) = (false, "Pending");
-        condition.message = format!("the node could not be brought to this yet: {why}");
+        if let Some(generation) = before {
+            condition.observed_generation = generation;
+        } else {
+            (condition.status, condition.reason) = (false, "Pending");
+            condition.message = format!("the data plane could not be brought to this yet: {why}");
+        }
     }
     said
 }

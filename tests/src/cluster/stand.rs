@@ -187,6 +187,10 @@ impl Stand<'_> {
         for file in manifests(&self.options.programs.crds(self.options.channel)?)? {
             apply.push(format!("--filename={}", file.display()));
         }
+        let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
+        for file in manifests(&ours)? {
+            apply.push(format!("--filename={}", file.display()));
+        }
         self.kubectl(&apply).await.context("install the CRDs")?;
         self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).await?;
         let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/manifests");
