@@ -80,7 +80,8 @@ pub struct Compiled {
 
 /// Compiles resources. The same resources and settings give the same output, byte for byte, on every node.
 pub fn compile(resources: &Resources, settings: &Settings) -> Compiled {
-    let mut cx = Context { resources, settings, said: Vec::new(), hostnames: BTreeSet::new() };
+    let mut cx = Context::new(resources, settings);
+    cx.slices = refs::slices(resources);
     let mut statuses = Statuses::default();
     let classes = class::classes(&mut cx, &mut statuses);
     let mut gateways = gateway::gateways(&mut cx, &classes);
@@ -103,7 +104,7 @@ pub fn compile(resources: &Resources, settings: &Settings) -> Compiled {
 
 /// The Gateways of ours, the oldest first.
 pub fn our_gateways<'a>(resources: &'a Resources, settings: &Settings) -> Vec<&'a Object<Gateway>> {
-    let mut cx = Context { resources, settings, said: Vec::new(), hostnames: BTreeSet::new() };
+    let mut cx = Context::new(resources, settings);
     let classes = class::classes(&mut cx, &mut Statuses::default());
     let ours = |gateway: &&Object<Gateway>| {
         classes.get(&gateway.spec.gateway_class_name).is_some_and(|class| *class != class::Class::Foreign)
@@ -127,9 +128,15 @@ struct Context<'a> {
     settings: &'a Settings,
     said: Vec<Diagnostic>,
     hostnames: BTreeSet<String>,
+    slices: refs::Slices<'a>,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    fn new(resources: &'a Resources, settings: &'a Settings) -> Self {
+        let slices = refs::Slices::new();
+        Self { resources, settings, said: Vec::new(), hostnames: BTreeSet::new(), slices }
+    }
+
     /// Says something about a field of an object.
     fn say<S: Kind>(
         &mut self,

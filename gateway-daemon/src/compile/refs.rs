@@ -1,6 +1,9 @@
 //! References: to backends and their endpoints, and who may refer where.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+};
 
 use super::{
     Context,
@@ -71,7 +74,7 @@ pub(super) fn resolve(
     let resources = cx.resources;
     if to.kind == "Service" {
         let service = resources.services.get(&key).ok_or_else(missing)?;
-        service_endpoints(resources, service, to.port, traffic)
+        service_endpoints(&cx.slices, service, to.port, traffic)
     } else {
         let backend = resources.backends.get(&key).ok_or_else(missing)?;
         backend_endpoints(cx, backend, to.port, traffic)
@@ -81,8 +84,12 @@ pub(super) fn resolve(
 /// Whether `from` may refer to `to`: always within its namespace, else by a ReferenceGrant.
 pub(super) fn permitted(resources: &Resources, from: Referrer<'_>, to: (&str, &str), key: &Key) -> bool {
     from.namespace == key.namespace
-        || resources.reference_grants.values().filter(|grant| grant.metadata.namespace == key.namespace).any(
-            |grant| {
+        || resources
+            .reference_grants
+            // Keys are sorted by namespace.
+            .range(Key::new(&key.namespace, "")..)
+            .take_while(|(grant, _)| grant.namespace == key.namespace)
+            .any(|(_, grant)| {
                 let from_fits = |of: &crate::api::grant::From| {
                     (of.group.as_str(), of.kind.as_str(), of.namespace.as_str())
                         == (GATEWAY_GROUP, from.kind, from.namespace)
@@ -92,8 +99,7 @@ pub(super) fn permitted(resources: &Resources, from: Referrer<'_>, to: (&str, &s
                         && of.name.as_ref().is_none_or(|name| *name == key.name)
                 };
                 grant.spec.from.iter().any(from_fits) && grant.spec.to.iter().any(to_fits)
-            },
-        )
+            })
 }
 
 /// That a reference into another namespace has no ReferenceGrant.
@@ -105,8 +111,22 @@ pub(super) fn not_permitted(from: Referrer<'_>, kind: &str, key: &Key) -> Proble
     Problem::new(REF_NOT_PERMITTED, message)
 }
 
+/// EndpointSlices by namespace and name of their Service: found once, since every reference asks.
+pub(super) type Slices<'a> = HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>;
+
+/// The EndpointSlices of each Service.
+pub(super) fn slices(resources: &Resources) -> Slices<'_> {
+    let mut slices = Slices::new();
+    for slice in resources.endpoint_slices.values() {
+        if let Some(service) = slice.metadata.labels.get(SERVICE_NAME_LABEL) {
+            slices.entry((&slice.metadata.namespace, service)).or_default().push(&slice.spec);
+        }
+    }
+    slices
+}
+
 fn service_endpoints(
-    resources: &Resources,
+    slices: &Slices<'_>,
     service: &Object<Service>,
     port: Option<u16>,
     traffic: Traffic,
@@ -126,12 +146,11 @@ fn service_endpoints(
         let message = format!("Service {key} does not have what is referred to, {port} of protocol {wanted}");
         return Err(Problem::new(BACKEND_NOT_FOUND, message));
     };
-    let mut addresses: Vec<SocketAddr> = resources
-        .endpoint_slices
-        .values()
-        .filter(|slice| slice.metadata.namespace == key.namespace)
-        .filter(|slice| slice.metadata.labels.get(SERVICE_NAME_LABEL) == Some(&key.name))
-        .flat_map(|slice| slice_endpoints(&slice.spec, service_port))
+    let mut addresses: Vec<SocketAddr> = slices
+        .get(&(key.namespace.as_str(), key.name.as_str()))
+        .into_iter()
+        .flatten()
+        .flat_map(|slice| slice_endpoints(slice, service_port))
         .collect();
     addresses.sort_unstable();
     addresses.dedup();
