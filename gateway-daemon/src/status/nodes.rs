@@ -43,10 +43,16 @@ pub(super) fn behind<'m>(
 /// Writes this node's report whenever it changes.
 pub(super) async fn write(client: Client, node: String, mut applied: watch::Receiver<Option<Arc<Applied>>>) {
     let api = api(client);
-    let mut written = None;
+    // After a restart over a cluster that has not changed, nothing is written.
+    let mut written = match timeout(ANSWER, api.get_opt(&node)).await {
+        Ok(Ok(Some(object))) => {
+            Some(json!({"version": object.data["version"], "gateways": object.data["gateways"]}))
+        }
+        _ => None,
+    };
     let mut missing = false;
     while applied.changed().await.is_ok() {
-        let Some(report) = applied.borrow_and_update().as_deref().map(report) else { continue };
+        let Some(report) = applied.borrow_and_update().as_deref().and_then(report) else { continue };
         if written.as_ref() == Some(&report) {
             continue;
         }
@@ -56,7 +62,11 @@ pub(super) async fn write(client: Client, node: String, mut applied: watch::Rece
         object["metadata"] = json!({"name": node});
         let parameters = PatchParams::apply("gatewayd").force();
         match timeout(ANSWER, api.patch(&node, &parameters, &Patch::Apply(object))).await {
-            Ok(Ok(_)) => written = Some(report),
+            Ok(Ok(_)) => {
+                written = Some(report);
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
                 if !std::mem::replace(&mut missing, true) {
                     tracing::info!("there is no CRD of GatewayNode: Programmed speaks of one node alone");
@@ -65,11 +75,9 @@ pub(super) async fn write(client: Client, node: String, mut applied: watch::Rece
             Ok(Err(error)) => tracing::warn!(%error, "cannot report what this node has applied"),
             Err(_late) => tracing::warn!("cannot report what this node has applied: no answer"),
         }
-        if written.is_none() {
-            // What could not be written is tried again.
-            applied.mark_changed();
-        }
+        // What could not be written is tried again.
         tokio::time::sleep(PAUSE).await;
+        applied.mark_changed();
     }
 }
 
@@ -135,17 +143,19 @@ fn take(reports: &mut Reports, object: &DynamicObject) -> Option<BTreeMap<Key, i
     reports.insert(object.metadata.name.clone()?, gateways.iter().filter_map(gateway).collect())
 }
 
-/// What this node has in force: nothing new as long as something is held back.
-fn report(applied: &Applied) -> Value {
-    let in_force = |key: &Key| applied.held.is_none() && !applied.closed.contains_key(key);
-    let gateways = applied.statuses.gateways.iter().filter(|(key, _)| in_force(key));
+/// What this node has in force; as long as something is held back, what was told before holds.
+fn report(applied: &Applied) -> Option<Value> {
+    if applied.held.is_some() {
+        return None;
+    }
+    let gateways = applied.statuses.gateways.iter().filter(|(key, _)| !applied.closed.contains_key(key));
     let gateways: Vec<Value> = gateways
         .filter_map(|(key, status)| {
             let generation = status.conditions.first()?.observed_generation?;
             Some(json!({"namespace": key.namespace, "name": key.name, "generation": generation}))
         })
         .collect();
-    json!({"version": env!("CARGO_PKG_VERSION"), "gateways": gateways})
+    Some(json!({"version": env!("CARGO_PKG_VERSION"), "gateways": gateways}))
 }
 
 fn api(client: Client) -> Api<DynamicObject> {
