@@ -84,6 +84,11 @@ impl<'a> Daemon<'a> {
         });
     }
 
+    /// All that it has logged, over all its starts.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
     /// A metric, all its labels summed.
     pub(crate) fn metric(&self, name: &str) -> Result<f64> {
         let answer = self.netns.block_on(|| async {
@@ -111,8 +116,7 @@ impl Drop for Daemon<'_> {
         // Links go with their pins.
         let _absent = fs::remove_dir_all(&self.pins);
         if std::thread::panicking() {
-            let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-            eprintln!("--- {} said\n{log}---", self.dir.display());
+            eprintln!("--- {} said\n{}---", self.dir.display(), self.log());
         }
     }
 }

@@ -68,6 +68,11 @@ fn no_fault_of_the_api_server_costs_a_request_or_a_connection() {
         test.gatewayd_killed(&mut daemon);
         test.end();
     }
+    // No fault was long enough; a watch of what never changes is silent for as long as it lasts.
+    let log = daemon.log();
+    let given_up: Vec<&str> =
+        log.lines().filter(|line| line.contains("reading a body from connection: timed out")).collect();
+    assert!(given_up.is_empty(), "watches were taken for dead: {given_up:#?}");
     leader_killed(&scene, daemon, &state, &second_node);
 }
 

@@ -26,6 +26,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(3);
 /// After so long without an error, the next one is tried again as soon as the first was.
 const CALM: Duration = Duration::from_secs(20);
 
+/// After so many seconds the API server ends a watch, and another goes on where it ended. A watch of what never changes
+/// hears nothing, not even bookmarks: without an end, its silence would look like that of an API server that is gone.
+pub(super) const WATCH_FOR: u32 = 80;
+
 /// Which objects are followed.
 #[derive(Clone, Debug)]
 pub(super) struct Scope {
@@ -84,7 +88,7 @@ async fn follow_installed(
         Some(key) if !key.namespace.is_empty() => Api::namespaced_with(client, &key.namespace, resource),
         _ => Api::all_with(client, resource),
     };
-    let mut config = watcher::Config::default();
+    let mut config = watcher::Config::default().timeout(WATCH_FOR);
     if let Some(key) = &scope.only {
         config = config.fields(&format!("metadata.name={}", key.name));
     }

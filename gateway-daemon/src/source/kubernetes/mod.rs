@@ -49,9 +49,10 @@ const GAP: Duration = Duration::from_millis(50);
 /// Resources wait for the Secrets and ConfigMaps that they refer to, but no longer than this.
 const REFERRED_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A connection on which nothing came for so long is given up: the API server may be gone without a word. On one that
-/// is alive a watch hears at least a bookmark each minute.
+/// A connection on which nothing came for so long is given up: the API server may be gone without a word. One that is
+/// alive ends each watch before.
 const SILENCE: Duration = Duration::from_secs(100);
+const _: () = assert!((follow::WATCH_FOR as u64) < SILENCE.as_secs());
 
 /// So often a second the API server is asked at the most, whatever for: a watch that is closed is begun again at once,
 /// and the API server may close each as soon as it begins.
