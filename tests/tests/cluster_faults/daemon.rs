@@ -38,6 +38,8 @@ impl<'a> Daemon<'a> {
         interfaces: &'static [&'static str],
     ) -> Self {
         let dir = state.join(name);
+        // What an earlier run left: its log is not this one's.
+        let _absent = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
         let proxy =
             Proxy::start(&stand.node, NODE_ADDRESS, &stand.kubeconfig, dir.join("kubeconfig")).unwrap();
