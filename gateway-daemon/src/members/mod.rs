@@ -6,7 +6,7 @@
 //! ```
 //! One Lease a node, not one an address: a thousand addresses then cost no more than one, and every node works out the
 //! owners by itself ([`owner()`]). A node counts as gone when its Lease did not change for its duration **while the API
-//! server answered us**; as long as nobody can ask, nothing changes hands. Two nodes may have an address for a moment:
+//! server answered us**; as long as nobody can ask, nothing changes hands. Two nodes may have an address for a while:
 //! both serve it from equal tables, and the neighbours believe the one that announced last.
 
 mod owner;
