@@ -132,6 +132,11 @@ impl Proxy {
         let writes = self.shared.writes.lock().unwrap_or_else(PoisonError::into_inner);
         writes.iter().filter(|write| !write.request.contains("/leases")).cloned().collect()
     }
+
+    /// Those of [`writes`](Self::writes) that only the one writer of statuses may do: not what a node says of itself.
+    pub fn status_writes(&self) -> Vec<Write> {
+        self.writes().into_iter().filter(|write| !write.request.contains("/gatewaynodes")).collect()
+    }
 }
 
 impl Drop for Proxy {

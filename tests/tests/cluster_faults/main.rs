@@ -321,24 +321,24 @@ fn leader_killed(scene: &Scene, mut first: Daemon<'_>, state: &Path, node: &Netn
     // Something to write, every now and then, until the other one has written.
     let mut version = 10_000;
     let mut writes_of = |daemon: &Daemon<'_>, what: &str| {
-        let written = daemon.proxy.writes().len();
+        let written = daemon.proxy.status_writes().len();
         eventually(SOON, what, || {
             version += 1;
             scene.apply(&[http_route(version)]);
-            ensure!(daemon.proxy.writes().len() > written, "it does not");
+            ensure!(daemon.proxy.status_writes().len() > written, "it does not");
             Ok(())
         });
     };
     writes_of(&first, "the first to write");
-    assert_eq!(second.proxy.writes().len(), 0);
+    assert_eq!(second.proxy.status_writes().len(), 0);
     // Cut off, it stops by itself.
     first.proxy.set(Fault::Hangs);
     writes_of(&second, "the second to write");
     first.wait_until_leads(false);
-    let taken_over = second.proxy.writes()[0].at;
+    let taken_over = second.proxy.status_writes()[0].at;
     first.proxy.set(Fault::None);
     writes_of(&second, "the second to go on");
-    let late: Vec<Write> = first.proxy.writes().into_iter().filter(|write| write.at > taken_over).collect();
+    let late: Vec<Write> = first.proxy.status_writes().into_iter().filter(|write| write.at > taken_over).collect();
     assert!(late.iter().all(|write| !write.status.is_success()), "both wrote: {late:?}");
     // The other way round, by force.
     let mut second = second;
