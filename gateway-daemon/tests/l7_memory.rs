@@ -9,7 +9,7 @@ use gateway_daemon::{
     model::{
         ListenerName,
         l7::{
-            Action, AppProtocol, BackendRef, Bind, Listener, Match, PathMatch, Proxy as Model, Rule,
+            Action, AppProtocol, BackendRef, Bind, Listener, Match, PathMatch, Policy, Proxy as Model, Rule,
             RuleKind, Service, Target,
         },
     },
@@ -46,6 +46,7 @@ fn model(address: SocketAddr, endpoint: SocketAddr) -> Arc<Model> {
         }],
         filters: Vec::new(),
         backend_filters: Vec::new(),
+        policy: Policy::default(),
         action: Action::Forward(Arc::clone(&service)),
     };
     let name = ListenerName { namespace: "a".into(), gateway: "b".into(), listener: "c".into() };

@@ -12,7 +12,7 @@ use crate::{
         Object, Severity,
         grpc::{GrpcMatch, GrpcRoute, GrpcRule, MethodMatch},
     },
-    model::l7::{Match, PathMatch, RuleKind, TextMatch},
+    model::l7::{Match, PathMatch, Policy, RuleKind, TextMatch},
 };
 
 /// The rules of a GRPCRoute.
@@ -31,7 +31,7 @@ pub(super) fn rules(cx: &mut Context<'_>, services: &mut Services, route: &Objec
         if matches.is_empty() {
             matches.push(Ok(everything()));
         }
-        let filters = honoured(written, &path);
+        let filters = honoured(written, &path).map(|filters| (filters, Policy::default()));
         let draft = Draft::new(route, index, &written.backend_refs);
         draft.finish(cx, services, &mut rules, RuleKind::Grpc, matches, filters);
     }

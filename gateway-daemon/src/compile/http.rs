@@ -1,5 +1,9 @@
 //! Rules of HTTPRoutes.
 
+use std::time::Duration;
+
+use ::http::StatusCode;
+
 use super::{
     Context,
     combine::Services,
@@ -10,9 +14,9 @@ use super::{
 use crate::{
     api::{
         Object,
-        http::{HttpMatch, HttpRoute, HttpRule, is_limit},
+        http::{HttpMatch, HttpRoute, HttpRule, duration},
     },
-    model::l7::{Match, PathMatch, QueryMatch, RuleKind},
+    model::l7::{Match, PathMatch, Policy, QueryMatch, Retry, RuleKind},
 };
 
 /// The rules of an HTTPRoute.
@@ -27,7 +31,7 @@ pub(super) fn rules(cx: &mut Context<'_>, services: &mut Services, route: &Objec
         if matches.is_empty() {
             matches.push(Ok(everything()));
         }
-        let filters = honoured(written, &path);
+        let filters = honoured(written, &path).map(|filters| (filters, policy(written)));
         let draft = Draft::new(route, index, &written.backend_refs);
         draft.finish(cx, services, &mut rules, RuleKind::Http, matches, filters);
     }
@@ -38,19 +42,34 @@ pub(super) fn rules(cx: &mut Context<'_>, services: &mut Services, route: &Objec
 fn honoured(rule: &HttpRule, path: &str) -> Result<Filters, Unusable> {
     let by_prefix = rule.matches.iter().all(|matched| matched.path.match_type == "PathPrefix");
     let filters = filters(&rule.filters, &rule.backend_refs, by_prefix, path)?;
-    // A limit of zero is no limit, which is what there is.
-    let limits = rule.timeouts.iter().flat_map(|timeouts| [&timeouts.request, &timeouts.backend_request]);
-    let limited = limits.flatten().any(|limit| is_limit(limit));
-    for (field, given) in [
-        ("timeouts", limited),
-        ("retry", rule.retry.is_some()),
-        ("sessionPersistence", rule.session_persistence.is_some()),
-    ] {
-        if given {
-            return Err(Unusable::new(format!("{path}.{field}"), format!("{field} is not served yet")));
-        }
+    if rule.session_persistence.is_some() {
+        return Err(Unusable::new(
+            format!("{path}.sessionPersistence"),
+            "sessionPersistence is not served yet",
+        ));
     }
     Ok(filters)
+}
+
+/// Retries when a rule does not say how many.
+const ATTEMPTS: u32 = 2;
+/// Time before the first retry when a rule does not say it.
+const BACKOFF: Duration = Duration::from_millis(25);
+
+fn policy(rule: &HttpRule) -> Policy {
+    // Zero is no limit.
+    let limit = |text: Option<&String>| text.and_then(|text| duration(text)).filter(|limit| !limit.is_zero());
+    let timeouts = rule.timeouts.as_ref();
+    let retry = rule.retry.as_ref().map(|retry| Retry {
+        codes: retry.codes.iter().filter_map(|code| StatusCode::from_u16(*code).ok()).collect(),
+        attempts: retry.attempts.unwrap_or(ATTEMPTS),
+        backoff: retry.backoff.as_deref().and_then(duration).unwrap_or(BACKOFF),
+    });
+    Policy {
+        request_timeout: limit(timeouts.and_then(|timeouts| timeouts.request.as_ref())),
+        backend_timeout: limit(timeouts.and_then(|timeouts| timeouts.backend_request.as_ref())),
+        retry,
+    }
 }
 
 fn one_match(

@@ -17,8 +17,8 @@ use crate::{
         route as api,
     },
     model::l7::{
-        self, Action, BackendRef, HeaderMatch, Match, PathMatch, Pattern, Rule, RuleKind, Service, Target,
-        TextMatch,
+        self, Action, BackendRef, HeaderMatch, Match, PathMatch, Pattern, Policy, Rule, RuleKind, Service,
+        Target, TextMatch,
     },
 };
 
@@ -109,7 +109,7 @@ impl<'a, S: Kind> Draft<'a, S> {
         rules: &mut Rules,
         kind: RuleKind,
         matches: Vec<Result<Match, Unusable>>,
-        filters: Result<Filters, Unusable>,
+        parts: Result<(Filters, Policy), Unusable>,
     ) {
         let (mut good, mut wrong) = (Vec::new(), None);
         for one in matches {
@@ -118,16 +118,16 @@ impl<'a, S: Kind> Draft<'a, S> {
                 Err(unusable) => wrong = wrong.or(Some(unusable)),
             }
         }
-        let (filters, backend_filters, action) = match wrong.map_or(filters, Err) {
-            Ok(Filters { rule, backends }) => {
+        let (filters, backend_filters, policy, action) = match wrong.map_or(parts, Err) {
+            Ok((Filters { rule, backends }, policy)) => {
                 let (action, backends) = self.action(cx, services, &rule, backends, &mut rules.unresolved);
-                (rule, backends, action)
+                (rule, backends, policy, action)
             }
             Err(Unusable { path, sentence }) => {
                 let message = format!("{sentence}: the requests of this rule get an error");
                 cx.say(self.route, &path, Severity::Error, UNSUPPORTED_VALUE.code, message);
                 rules.unusable.push((self.index, sentence.clone()));
-                (Vec::new(), Vec::new(), Action::Unusable(sentence))
+                (Vec::new(), Vec::new(), Policy::default(), Action::Unusable(sentence))
             }
         };
         rules.count += 1;
@@ -141,6 +141,7 @@ impl<'a, S: Kind> Draft<'a, S> {
                 matches: good,
                 filters,
                 backend_filters,
+                policy,
                 action,
             });
         }

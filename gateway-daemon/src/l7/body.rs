@@ -1,6 +1,7 @@
 //! Bodies: streamed both ways, never collected. Each is pulled by whoever writes it, so a slow reader slows its writer.
 
 use std::{
+    future::Future as _,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -9,8 +10,16 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{framing::HeadWatch, stats::Active, upstream::Lease};
+use super::{
+    error::{BodyError, Error},
+    framing::HeadWatch,
+    grpc::{GrpcStatus, trailers},
+    repeat::{Reader, Repeat},
+    stats::Active,
+    upstream::Lease,
+};
 
 /// The body of a request on its way to a backend.
 #[derive(Debug)]
@@ -21,6 +30,8 @@ pub(crate) enum RequestBody {
         /// Told when the body has ended.
         heads: Option<Arc<HeadWatch>>,
     },
+    /// One that may be sent again.
+    Repeated(Reader),
 }
 
 impl RequestBody {
@@ -35,16 +46,23 @@ impl RequestBody {
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Self::Empty)
     }
+
+    /// The body as one that may be sent again, with what reads it then; none where there is nothing to read.
+    pub(crate) fn repeatable(self) -> (Self, Option<Arc<Repeat>>) {
+        let Self::Streaming { incoming, heads } = self else { return (self, None) };
+        let repeat = Arc::new(Repeat::new(incoming, heads));
+        (repeat.again().map_or(Self::Empty, Self::Repeated), Some(repeat))
+    }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
             Self::Streaming { incoming, heads } => {
@@ -53,8 +71,9 @@ impl Body for RequestBody {
                 if ended && let Some(heads) = heads.take() {
                     heads.body_ended();
                 }
-                polled
+                polled.map_err(BodyError::Broken)
             }
+            Self::Repeated(reader) => reader.poll(context),
         }
     }
 
@@ -62,6 +81,7 @@ impl Body for RequestBody {
         match self {
             Self::Empty => true,
             Self::Streaming { incoming, .. } => incoming.is_end_stream(),
+            Self::Repeated(reader) => reader.is_at_end(),
         }
     }
 
@@ -69,6 +89,7 @@ impl Body for RequestBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Streaming { incoming, .. } => incoming.size_hint(),
+            Self::Repeated(reader) => reader.size_hint(),
         }
     }
 }
@@ -81,6 +102,15 @@ pub(crate) struct ResponseBody {
     lease: Option<Lease>,
     /// Counted until the body has ended.
     active: Option<Active>,
+    limit: Option<Limit>,
+}
+
+/// When a body has to have ended.
+#[derive(Debug)]
+struct Limit {
+    until: Pin<Box<Sleep>>,
+    /// Whether the client is told in the words of gRPC.
+    grpc: bool,
 }
 
 #[derive(Debug)]
@@ -92,24 +122,43 @@ enum Content {
 
 impl ResponseBody {
     pub(crate) fn empty() -> Self {
-        Self { content: Content::Ended, lease: None, active: None }
+        Self { content: Content::Ended, lease: None, active: None, limit: None }
     }
 
     pub(crate) fn text(text: impl Into<Bytes>) -> Self {
-        Self { content: Content::Text(text.into()), lease: None, active: None }
+        Self { content: Content::Text(text.into()), lease: None, active: None, limit: None }
     }
 
     pub(crate) fn streaming(incoming: Incoming, lease: Lease, active: Active) -> Self {
-        let mut body =
-            Self { content: Content::Streaming(incoming), lease: Some(lease), active: Some(active) };
+        let content = Content::Streaming(incoming);
+        let mut body = Self { content, lease: Some(lease), active: Some(active), limit: None };
         if body.is_end_stream() {
             body.ended();
         }
         body
     }
 
+    /// Ends the body at a moment, if it has not ended before.
+    pub(crate) fn limited(mut self, until: Option<Instant>, grpc: bool) -> Self {
+        if !matches!(self.content, Content::Ended) {
+            self.limit = until.map(|until| Limit { until: Box::pin(sleep_until(until)), grpc });
+        }
+        self
+    }
+
+    /// The time is over: the client is told that the body is not whole.
+    fn cut(&mut self, grpc: bool) -> Result<Frame<Bytes>, BodyError> {
+        *self = Self::empty();
+        if grpc {
+            Ok(Frame::trailers(trailers(GrpcStatus::DeadlineExceeded, &Error::RequestTimeout.to_string())))
+        } else {
+            Err(BodyError::Timeout)
+        }
+    }
+
     fn ended(&mut self) {
         self.content = Content::Ended;
+        self.limit = None;
         drop(self.active.take());
         if let Some(lease) = self.lease.take() {
             lease.give_back();
@@ -119,13 +168,19 @@ impl ResponseBody {
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
+        if let Some(Limit { until, grpc }) = &mut this.limit
+            && until.as_mut().poll(context).is_ready()
+        {
+            let grpc = *grpc;
+            return Poll::Ready(Some(this.cut(grpc)));
+        }
         match &mut this.content {
             Content::Ended => Poll::Ready(None),
             Content::Text(text) => {
@@ -139,7 +194,7 @@ impl Body for ResponseBody {
                 if matches!(polled, Poll::Ready(None)) || incoming.is_end_stream() {
                     this.ended();
                 }
-                polled
+                polled.map_err(BodyError::Broken)
             }
         }
     }

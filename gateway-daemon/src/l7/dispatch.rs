@@ -1,27 +1,25 @@
-//! To a backend: choose -> connect -> send -> classify.
+//! To a backend: choose one, make the request what it is to be there, `exchange`, make the response what the client
+//! gets.
 
 use std::sync::Arc;
 
-use http::{Request, Response, StatusCode, Version, header, uri::PathAndQuery};
+use http::{Request, Response, StatusCode, Version, uri::PathAndQuery};
 use hyper::body::Incoming;
 
 use super::{
-    balance::pick_endpoint,
     body::{RequestBody, ResponseBody},
     connection::Connection,
-    error::{Error, Retry, Source},
+    error::Error,
+    exchange::{Exchange, Exchanged},
     filter::{Filters, Origin, redirect},
-    forward::{Client, address_request, is_idempotent, prepare_request, prepare_response, wants_upgrade},
+    forward::{Client, address_request, prepare_request, prepare_response, wants_upgrade},
     snapshot::{Backend, Rule},
     stats::Active,
     upgrade,
-    upstream::{Endpoint, Lease, Protocol},
+    upstream::{Endpoint, Protocol},
     worker::View,
 };
 use crate::model::l7::{AppProtocol, Target};
-
-/// How often a request is sent at most, where each failure allows another attempt.
-const ATTEMPTS: usize = 3;
 
 /// A backend for one request.
 pub(crate) struct Chosen<'a> {
@@ -115,8 +113,15 @@ impl Chosen<'_> {
             parts.uri = path.into();
         }
         address_request(&mut parts, protocol, !body.is_empty())?;
-        let request = Request::from_parts(parts, body);
-        let (response, lease) = match exchange(connection, self.endpoints, protocol, request).await {
+        let exchange = Exchange {
+            worker: &connection.worker,
+            endpoints: self.endpoints,
+            protocol,
+            policy: &self.rule.policy,
+            active: &self.active,
+        };
+        let Exchanged { response, lease, until } = match exchange.run(Request::from_parts(parts, body)).await
+        {
             Ok(exchanged) => exchanged,
             Err(error) => {
                 let (service, backend) = (self.service, &self.backend.name);
@@ -136,7 +141,7 @@ impl Chosen<'_> {
             if upgrade {
                 connection.next_head();
             }
-            response.map(|body| ResponseBody::streaming(body, lease, self.active))
+            response.map(|body| ResponseBody::streaming(body, lease, self.active).limited(until, grpc))
         };
         let status = response.status();
         prepare_response(status, response.headers_mut());
@@ -162,72 +167,4 @@ fn response_filters(rule: &Rule, backend: Option<&Filters>, response: &mut Respo
         filters.response_headers(response.headers_mut());
     }
     rule.filters.response_headers(response.headers_mut());
-}
-
-/// connect, send, classify; again where that is safe.
-async fn exchange(
-    connection: &Connection,
-    endpoints: &[Arc<Endpoint>],
-    protocol: Protocol,
-    mut request: Request<RequestBody>,
-) -> Result<(Response<Incoming>, Lease), Error> {
-    let worker = &connection.worker;
-    let mut failed = None;
-    let mut attempt = 1;
-    loop {
-        let endpoint = pick_endpoint(endpoints, failed.as_ref(), &worker.random).ok_or(Error::NoEndpoint)?;
-        let leased = endpoint.lease(protocol, attempt > 1, &worker.settings).await;
-        let error = match leased {
-            Ok(lease) => match send(lease, request).await {
-                Ok(exchanged) => return Ok(exchanged),
-                Err((error, None)) => return Err(error),
-                Err((error, Some(again))) => {
-                    request = again;
-                    error
-                }
-            },
-            // Another endpoint may be there; the same one would not be, a moment later.
-            Err(error) if error.retry() != Retry::Safe || endpoints.len() < 2 => return Err(error),
-            Err(error) => error,
-        };
-        if attempt == ATTEMPTS {
-            return Err(error);
-        }
-        debug_assert_eq!(error.source(), Source::Upstream);
-        attempt += 1;
-        failed = Some(Arc::clone(endpoint));
-    }
-}
-
-/// Sends a request over a lease. On failure, gives the request back where it may be sent again.
-async fn send(
-    mut lease: Lease,
-    request: Request<RequestBody>,
-) -> Result<(Response<Incoming>, Lease), (Error, Option<Request<RequestBody>>)> {
-    let reused = lease.is_reused();
-    let repeatable = request.body().is_empty() && !request.headers().contains_key(header::UPGRADE);
-    let idempotent = is_idempotent(request.method());
-    // Kept only where a race with a closing connection is possible.
-    let copy = (reused && repeatable).then(|| copy_head(&request));
-    match lease.send(request).await {
-        Ok(response) => Ok((response, lease)),
-        Err(failed) => {
-            let again = match (failed.request, failed.error.retry()) {
-                (Some(request), _) => Some(*request),
-                (None, Retry::Safe) => copy,
-                (None, Retry::IfReused) => copy.filter(|_| idempotent),
-                (None, Retry::Never) => None,
-            };
-            Err((failed.error, again))
-        }
-    }
-}
-
-fn copy_head(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(RequestBody::Empty);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    copy.headers_mut().clone_from(request.headers());
-    copy
 }

@@ -67,6 +67,25 @@ pub(crate) enum Error {
     Switched,
     #[error("request ended early")]
     RequestBody(hyper::Error),
+    #[error("request took longer than its route allows")]
+    RequestTimeout,
+    #[error("backend took longer than the route allows")]
+    BackendTimeout,
+    /// The retries that its route has are used up; the last try failed like this.
+    #[error("backend failed at every attempt")]
+    Exhausted(#[source] Box<Self>),
+}
+
+/// Why the body of a message ends before its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BodyError {
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+    #[error("took longer than the route allows")]
+    Timeout,
+    /// A later try has taken the body over.
+    #[error("sent again")]
+    Superseded,
 }
 
 impl Error {
@@ -87,6 +106,7 @@ impl Error {
             | Self::Misdirected
             | Self::Connect
             | Self::RequestBody(_)
+            | Self::RequestTimeout
             | Self::NoRoute => Source::Downstream,
             Self::NoBackend | Self::Unusable | Self::InvalidBackend | Self::NoWeight => Source::Internal,
             Self::NoEndpoint
@@ -97,6 +117,8 @@ impl Error {
             | Self::Closed(_)
             | Self::Unsent { .. }
             | Self::Switched
+            | Self::BackendTimeout
+            | Self::Exhausted(_)
             | Self::Exchange { .. } => Source::Upstream,
         }
     }
@@ -111,6 +133,20 @@ impl Error {
         }
     }
 
+    /// Whether a route with retries sends the request again: the connection failed, or the backend took too long.
+    pub(crate) fn of_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::ConnectFailed { .. }
+                | Self::ConnectTimeout(_)
+                | Self::Handshake { .. }
+                | Self::Closed(_)
+                | Self::Unsent { .. }
+                | Self::Exchange { .. }
+                | Self::BackendTimeout
+        )
+    }
+
     /// The status for clients of HTTP.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
@@ -122,7 +158,14 @@ impl Error {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
             Self::NoEndpoint | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::ConnectTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
+            Self::ConnectTimeout(_) | Self::RequestTimeout | Self::BackendTimeout => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            // The route asked for a backend that works, and there is none at present.
+            Self::Exhausted(last) => match last.status() {
+                StatusCode::BAD_GATEWAY => StatusCode::SERVICE_UNAVAILABLE,
+                status => status,
+            },
             Self::ConnectFailed { .. }
             | Self::Handshake { .. }
             | Self::Closed(_)

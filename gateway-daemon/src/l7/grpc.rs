@@ -9,6 +9,7 @@ use super::{body::ResponseBody, error::Error};
 /// Statuses of gRPC that a gateway answers with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum GrpcStatus {
+    DeadlineExceeded = 4,
     Internal = 13,
     Unimplemented = 12,
     Unavailable = 14,
@@ -32,6 +33,8 @@ impl Error {
         match self {
             Self::NoRoute | Self::NoBackend | Self::Misdirected | Self::Connect => GrpcStatus::Unimplemented,
             Self::BadRequest(_) | Self::RequestBody(_) => GrpcStatus::Internal,
+            Self::RequestTimeout | Self::BackendTimeout => GrpcStatus::DeadlineExceeded,
+            Self::Exhausted(last) => last.grpc_status(),
             Self::Unusable
             | Self::InvalidBackend
             | Self::NoWeight
@@ -52,13 +55,19 @@ impl Error {
 pub(crate) fn trailers_only(status: GrpcStatus, message: &str) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::empty());
     *response.status_mut() = StatusCode::OK;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert("grpc-status", HeaderValue::from(status as u16));
-    if let Ok(message) = HeaderValue::try_from(encode_message(message)) {
-        headers.insert("grpc-message", message);
-    }
+    *response.headers_mut() = trailers(status, message);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
+}
+
+/// What a response of gRPC ends with.
+pub(crate) fn trailers(status: GrpcStatus, message: &str) -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(3);
+    trailers.insert("grpc-status", HeaderValue::from(status as u16));
+    if let Ok(message) = HeaderValue::try_from(encode_message(message)) {
+        trailers.insert("grpc-message", message);
+    }
+    trailers
 }
 
 /// Percent-encodes what `grpc-message` may not carry: all but printable ASCII, and the percent sign.

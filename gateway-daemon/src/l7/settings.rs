@@ -71,3 +71,5 @@ pub(crate) const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 pub(crate) const H2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a request's head, and of one write.
 pub(crate) const H1_BUFFER: usize = 128 << 10;
+/// Bytes of a request's body that are kept, so that it can be sent again where its route has retries.
+pub(crate) const REPEAT_BUFFER: usize = 64 << 10;

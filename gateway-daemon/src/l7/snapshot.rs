@@ -64,6 +64,7 @@ pub(crate) struct Rule {
     pub(crate) filters: Filters,
     /// Of single backends, by their index; empty when none has any.
     pub(crate) backend_filters: Box<[Filters]>,
+    pub(crate) policy: l7::Policy,
     pub(crate) action: Action,
 }
 
@@ -192,6 +193,7 @@ fn compile_rule(rule: &l7::Rule, services: &BTreeMap<&str, usize>) -> Rule {
     Rule {
         filters: filters(&rule.filters),
         backend_filters: rule.backend_filters.iter().map(|list| filters(list)).collect(),
+        policy: rule.policy.clone(),
         action,
     }
 }

@@ -12,6 +12,11 @@ use std::{
 
 use http::StatusCode;
 
+/// One of so many requests of a worker to a backend may be a retry.
+const RETRY_SHARE: u64 = 5;
+/// So many retries of a worker to a backend are always allowed.
+const RETRIES_ALWAYS: u64 = 10;
+
 /// Counts of all services, by name.
 pub type Stats = BTreeMap<String, ServiceStats>;
 
@@ -50,6 +55,8 @@ struct Cell {
     requests: AtomicU64,
     ended: AtomicU64,
     responses: [AtomicU64; 5],
+    /// Waits for a retry, at present.
+    retries: AtomicU64,
 }
 
 impl Counters {
@@ -95,6 +102,31 @@ impl Active {
         if let Some(count) = cell.and_then(|cell| cell.responses.get(class)) {
             count.fetch_add(1, Relaxed);
         }
+    }
+}
+
+impl Active {
+    /// A place for a retry to this backend, held until it is sent; none when too many wait already: what is left of
+    /// a backend that fails must not go down under the repeated load.
+    pub(crate) fn retry(&self) -> Option<Retrying<'_>> {
+        let cell = self.counters.cells.get(self.worker)?;
+        let active = cell.requests.load(Relaxed).saturating_sub(cell.ended.load(Relaxed));
+        let allowed = (active / RETRY_SHARE).max(RETRIES_ALWAYS);
+        if cell.retries.fetch_add(1, Relaxed) < allowed {
+            return Some(Retrying(cell));
+        }
+        cell.retries.fetch_sub(1, Relaxed);
+        None
+    }
+}
+
+/// A retry that waits or is under way.
+#[derive(Debug)]
+pub(crate) struct Retrying<'a>(&'a Cell);
+
+impl Drop for Retrying<'_> {
+    fn drop(&mut self) {
+        self.0.retries.fetch_sub(1, Relaxed);
     }
 }
 

@@ -1,6 +1,6 @@
 //! HTTP, gRPC and TLS: what the proxy serves.
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use super::ListenerName;
 
@@ -117,8 +117,32 @@ pub struct Rule {
     pub filters: Vec<Filter>,
     /// Filters of single BackendRefs, in the order of the service's; empty when none has any.
     pub backend_filters: Vec<Vec<Filter>>,
+    /// Limits, and what is done when a request fails.
+    pub policy: Policy,
     /// What answers.
     pub action: Action,
+}
+
+/// Limits of a rule's requests, and what is done when one fails.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Policy {
+    /// For the whole of a request, to the end of its response; none for no limit.
+    pub request_timeout: Option<Duration>,
+    /// For one try, to the end of its response; none for no limit.
+    pub backend_timeout: Option<Duration>,
+    /// When a request is sent again.
+    pub retry: Option<Retry>,
+}
+
+/// When a request is sent again: where its connection fails, where a try takes too long, and for some statuses.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Retry {
+    /// Statuses of responses that count as failures, 400 to 599.
+    pub codes: Vec<http::StatusCode>,
+    /// How often at most, after the first try; at least 1.
+    pub attempts: u32,
+    /// Least time before the first retry; it doubles with each one.
+    pub backoff: Duration,
 }
 
 /// Kind of the route a rule is from.

@@ -1,7 +1,7 @@
 //! What a GatewayClass says that it can do.
 
 /// Features of the Gateway API that work, by the names that its conformance suite has for them; sorted.
-pub const SUPPORTED_FEATURES: [&str; 34] = [
+pub const SUPPORTED_FEATURES: [&str; 39] = [
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "Gateway",
@@ -19,6 +19,7 @@ pub const SUPPORTED_FEATURES: [&str; 34] = [
     "HTTPRouteBackendProtocolH2C",
     "HTTPRouteBackendProtocolWebSocket",
     "HTTPRouteBackendRequestHeaderModification",
+    "HTTPRouteBackendTimeout",
     "HTTPRouteDestinationPortMatching",
     "HTTPRouteHostRewrite",
     "HTTPRouteMethodMatching",
@@ -28,7 +29,11 @@ pub const SUPPORTED_FEATURES: [&str; 34] = [
     "HTTPRoutePathRewrite",
     "HTTPRoutePortRedirect",
     "HTTPRouteQueryParamMatching",
+    "HTTPRouteRequestTimeout",
     "HTTPRouteResponseHeaderModification",
+    "HTTPRouteRetry",
+    "HTTPRouteRetryBackendTimeout",
+    "HTTPRouteRetryConnectionError",
     "HTTPRouteSchemeRedirect",
     "ReferenceGrant",
     "TCPRoute",

@@ -24,7 +24,7 @@ use tokio::sync::{Barrier, mpsc};
 use crate::support::*;
 
 /// A body that is fed.
-fn fed() -> (mpsc::Sender<&'static str>, Body) {
+pub(crate) fn fed() -> (mpsc::Sender<&'static str>, Body) {
     let (feed, mut messages) = mpsc::channel::<&'static str>(1);
     let frames = poll_fn(move |context| {
         messages

@@ -6,6 +6,7 @@ mod basics;
 mod http1;
 mod http2;
 mod publish;
+mod retries;
 mod rewrite;
 mod support;
 mod tls;

@@ -19,7 +19,7 @@ use gateway_daemon::{
     model::{
         ListenerName,
         l7::{
-            Action, AppProtocol, BackendRef, Bind, Filter, Hostname, Listener, Match, PathMatch,
+            Action, AppProtocol, BackendRef, Bind, Filter, Hostname, Listener, Match, PathMatch, Policy,
             Proxy as Model, Rule, RuleKind, Service, Target,
         },
     },
@@ -314,6 +314,7 @@ pub(crate) fn rule(matches: Vec<Match>, action: Action) -> Rule {
         matches,
         filters: Vec::new(),
         backend_filters: Vec::new(),
+        policy: Policy::default(),
         action,
     }
 }

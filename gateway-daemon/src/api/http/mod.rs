@@ -2,6 +2,8 @@
 
 mod schema;
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use schema::HTTP_ROUTE;
@@ -47,11 +49,11 @@ pub struct HttpRule {
     /// Where requests go.
     #[serde(default)]
     pub backend_refs: Vec<FilteredBackendRef>,
-    /// Time limits; not served yet, like those below.
+    /// Time limits.
     pub timeouts: Option<Timeouts>,
     /// Retries.
-    pub retry: Option<serde_json::Value>,
-    /// Session persistence.
+    pub retry: Option<Retry>,
+    /// Session persistence; not served yet.
     pub session_persistence: Option<serde_json::Value>,
 }
 
@@ -74,6 +76,18 @@ pub struct Timeouts {
     pub request: Option<String>,
     /// For one try.
     pub backend_request: Option<String>,
+}
+
+/// When a request is sent again.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Retry {
+    /// Statuses of responses that count as failures.
+    #[serde(default)]
+    pub codes: Vec<u16>,
+    /// How often at most, after the first try.
+    pub attempts: Option<u32>,
+    /// Least time between two tries, as GEP-2257 writes durations.
+    pub backoff: Option<String>,
 }
 
 /// Conditions that must all hold.
@@ -213,9 +227,9 @@ fn match_rules(matched: &HttpMatch, path: &str, faults: &mut Faults) {
     }
 }
 
-/// Whether a duration limits anything: zero switches a limit off.
-pub fn is_limit(duration: &str) -> bool {
-    duration_millis(duration) != Some(0)
+/// A duration as GEP-2257 writes it, if it is one.
+pub fn duration(text: &str) -> Option<Duration> {
+    duration_millis(text).map(Duration::from_millis)
 }
 
 /// Rules of conditions on headers or query parameters.

@@ -1,9 +1,13 @@
 //! Rules of HTTPRoutes and GRPCRoutes.
 
+use std::time::Duration;
+
+use ::http::StatusCode;
+
 use super::*;
 use crate::model::l7::{
-    Action, AppProtocol, Filter, HeaderMatch, Match, PathMatch, PathModifier, Pattern, QueryMatch, RuleKind,
-    Target, TextMatch,
+    Action, AppProtocol, Filter, HeaderMatch, Match, PathMatch, PathModifier, Pattern, Policy, QueryMatch,
+    Retry, RuleKind, Target, TextMatch,
 };
 
 const WEB: &str = "{name: web, port: 80, protocol: HTTP}";
@@ -172,8 +176,6 @@ fn what_is_not_served_yet_is_an_error_and_never_ignored() {
         "filters: [{type: ExtensionRef, extensionRef: {group: a.b, kind: C, name: d}}]".to_owned(),
         "filters: [{type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: a, port: 80}}}]"
             .to_owned(),
-        "timeouts: {request: 1s}".to_owned(),
-        "retry: {attempts: 2}".to_owned(),
         "sessionPersistence: {type: Cookie}".to_owned(),
     ] {
         let all = http(&format!("{{{forward}, {part}}}"));
@@ -199,8 +201,45 @@ fn what_is_not_served_yet_is_an_error_and_never_ignored() {
         let status = &some.statuses.routes[&("HTTPRoute", Key::new("default", "r"))][0];
         assert!(status.conditions[1].message.starts_with("Dropped Rule"), "{part}");
     }
-    // No limit is what there is.
-    assert_eq!(said(&http(&format!("{{{forward}, timeouts: {{request: 0s}}}}"))), Vec::<String>::new());
+}
+
+#[test]
+fn timeouts_and_retries_are_as_written() {
+    let millis = Duration::from_millis;
+    let rows = [
+        ("timeouts: {request: 0s, backendRequest: 0s}", Policy::default()),
+        (
+            "timeouts: {request: 1m10s, backendRequest: 500ms}",
+            Policy {
+                request_timeout: Some(millis(70_000)),
+                backend_timeout: Some(millis(500)),
+                ..Policy::default()
+            },
+        ),
+        (
+            "retry: {codes: [500, 503], attempts: 3, backoff: 1s}",
+            Policy {
+                retry: Some(Retry {
+                    codes: vec![StatusCode::INTERNAL_SERVER_ERROR, StatusCode::SERVICE_UNAVAILABLE],
+                    attempts: 3,
+                    backoff: millis(1000),
+                }),
+                ..Policy::default()
+            },
+        ),
+        (
+            "retry: {}",
+            Policy {
+                retry: Some(Retry { codes: vec![], attempts: 2, backoff: millis(25) }),
+                ..Policy::default()
+            },
+        ),
+    ];
+    for (written, expected) in rows {
+        let compiled = http(&format!("{{backendRefs: [{}], {written}}}", to("b", 1)));
+        assert_eq!(only_rule(&compiled).policy, expected, "{written}");
+        assert_eq!(said(&compiled), Vec::<String>::new(), "{written}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue};
 
 use super::*;
-use crate::model::l7::{Action, HeaderMatch, Pattern, QueryMatch, TextMatch};
+use crate::model::l7::{Action, HeaderMatch, Pattern, Policy, QueryMatch, TextMatch};
 
 /// A rule named by what it does, `label` being what rows expect.
 fn rule(label: &str, path: PathMatch) -> Rule {
@@ -14,6 +14,7 @@ fn rule(label: &str, path: PathMatch) -> Rule {
         matches: vec![Match { path, method: None, headers: Vec::new(), query: Vec::new() }],
         filters: Vec::new(),
         backend_filters: Vec::new(),
+        policy: Policy::default(),
         action: Action::NoBackend,
     }
 }
