@@ -338,7 +338,8 @@ fn leader_killed(scene: &Scene, mut first: Daemon<'_>, state: &Path, node: &Netn
     let taken_over = second.proxy.status_writes()[0].at;
     first.proxy.set(Fault::None);
     writes_of(&second, "the second to go on");
-    let late: Vec<Write> = first.proxy.status_writes().into_iter().filter(|write| write.at > taken_over).collect();
+    let late: Vec<Write> =
+        first.proxy.status_writes().into_iter().filter(|write| write.at > taken_over).collect();
     assert!(late.iter().all(|write| !write.status.is_success()), "both wrote: {late:?}");
     // The other way round, by force.
     let mut second = second;
